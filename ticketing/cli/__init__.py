@@ -1,0 +1,1 @@
+"""The `ticketing` command."""

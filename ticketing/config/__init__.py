@@ -1,0 +1,1 @@
+"""Configuration files: models, checks, and the cluster folder that `ticketing init` writes."""

@@ -1,0 +1,1 @@
+"""The client wire: frames and handshake as pure functions and state machines over bytes. No I/O."""
