@@ -1,0 +1,241 @@
+"""The replicated lock table: who holds what, which owners were cancelled, in what order leases run out.
+
+Every node of a domain applies the same commands in the same order and has the same table, stamps apart.
+Apply reads nothing but the commands and the replicated state: no clock, no limit, no configuration, no
+session (spec 5, 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from ticketing.locks.commands import ANY_RENEWAL, Cancel, Extend, LockCommand, Revoke, Turn
+from ticketing.locks.held import DETACHED, LEASE_MAX_S, SECOND_NS, Held, sentinel
+from ticketing.locks.ring import OwnerRing
+from ticketing.locks.walk import TokenWalk
+
+NO_EFFECT = -1
+"""The outcome of a command whose condition did not hold: nothing of it took effect."""
+
+ADMIN_IDS_MAX = 1_024
+NAMES_SHARED_MAX = 4_096
+TOKEN_LIMIT = 1 << 62
+
+_NO_KEYS: frozenset[bytes] = frozenset()
+_FOREVER_NS = 1 << 62
+_encoder = msgspec.msgpack.Encoder()
+
+__all__ = ["ADMIN_IDS_MAX", "NO_EFFECT", "TOKEN_LIMIT", "Held", "LockTable"]
+
+
+class LockTable:
+    """All replicated state of the locks of one domain, and this node's expiry order beside it.
+
+    `next_token` is the token that the next grant gets; for a new domain its first token (spec 2).
+    """
+
+    __slots__ = (
+        "_due_floor_ns",
+        "_names",
+        "admin_ids",
+        "due",
+        "held",
+        "next_token",
+        "ring",
+        "tokens",
+        "walks",
+    )
+
+    def __init__(self, next_token: int) -> None:
+        assert 0 < next_token < TOKEN_LIMIT, next_token
+        self.held: dict[bytes, Held] = {}
+        """The held keys. Readable by anybody, changed by `apply` alone."""
+        self.next_token = next_token
+        self.ring = OwnerRing()
+        self.admin_ids: dict[str, None] = {}
+        """The ids of the last 1,024 admin commands, oldest first; see `remember_admin`."""
+        self.tokens = sentinel()
+        """Closes the ring of all held keys in token order."""
+        self.due = [sentinel() for _ in range(LEASE_MAX_S + 1)]
+        """By lease in seconds: closes the ring of the keys held with it. Invariant: stamps never fall."""
+        self.walks: list[TokenWalk] = []
+        # Invariant: not after the due time of any held key. It may lag behind (a release does not raise it).
+        self._due_floor_ns = _FOREVER_NS
+        # Names of few clients stand in many records: one string for all that are alike. Not replicated.
+        self._names: dict[str, str] = {}
+
+    # --- apply
+
+    def apply(self, commands: Sequence[LockCommand], stamp_ns: int) -> list[int]:
+        """Applies one entry; one outcome a command.
+
+        Turn and Revoke: the new token, or 0 where it took effect and nobody is next. Extend: 1. Cancel: 0.
+        `NO_EFFECT` where the condition did not hold, for Revoke also where its id is known already.
+        `stamp_ns` is the entry's stamp on this node (spec 7); it has no influence on outcomes.
+        """
+        outcomes = []
+        for command in commands:
+            kind = type(command)
+            if kind is Turn:
+                outcomes.append(self._turn(command, stamp_ns))  # type: ignore[arg-type]
+            elif kind is Extend:
+                outcomes.append(self._extend(command, stamp_ns))  # type: ignore[arg-type]
+            elif isinstance(command, Cancel):
+                self.ring.extend(command.owners)
+                outcomes.append(0)
+            else:
+                assert isinstance(command, Revoke), f"not a lock command: {command!r}"
+                known = not self.remember_admin(command.command_id)
+                outcomes.append(NO_EFFECT if known else self._turn(command.turn, stamp_ns))
+        return outcomes
+
+    def remember_admin(self, command_id: str) -> bool:
+        """Notes an admin command's id. False where it is among the last 1,024: it must not act again."""
+        ids = self.admin_ids
+        if command_id in ids:
+            return False
+        ids[command_id] = None
+        if len(ids) > ADMIN_IDS_MAX:
+            del ids[next(iter(ids))]
+        return True
+
+    def _turn(self, turn: Turn, stamp_ns: int) -> int:
+        key = turn.key
+        held = self.held.get(key)
+        if held is None:
+            if turn.expect:
+                return NO_EFFECT
+        else:
+            if turn.expect != held.token or (turn.renewal != ANY_RENEWAL and turn.renewal != held.renewal):
+                return NO_EFFECT
+            key = held.key  # the dict keeps its first key object: let the next record share it
+            self._unlink(held)
+        owner = turn.owner
+        if not owner:
+            if held is not None:
+                del self.held[key]
+            return 0
+        lease = turn.lease
+        token = self.next_token
+        assert 0 < lease <= LEASE_MAX_S, turn
+        assert token < TOKEN_LIMIT, token
+        self.next_token = token + 1
+        name = self._names.get(turn.name)
+        if name is None:
+            name = self._share(turn.name)
+        self.held[key] = new = Held(key, token, 0, owner, name, lease, turn.wall_ms, stamp_ns)
+        newest = self.tokens.older
+        new.older = newest
+        new.newer = self.tokens
+        newest.newer = self.tokens.older = new
+        self.queue_due(new)
+        return token
+
+    def _extend(self, extend: Extend, stamp_ns: int) -> int:
+        held = self.held.get(extend.key)
+        if held is None or held.token != extend.expect:
+            return NO_EFFECT
+        for walk in self.walks:
+            walk.extending(held)
+        before, after = held.due_prev, held.due_next
+        before.due_next = after
+        after.due_prev = before
+        held.renewal += 1
+        held.lease = max(held.lease, extend.lease)
+        assert held.lease <= LEASE_MAX_S, extend
+        held.stamp_ns = max(held.stamp_ns, stamp_ns)
+        self.queue_due(held)
+        return 1
+
+    def _unlink(self, held: Held) -> None:
+        for walk in self.walks:
+            walk.leaving(held)
+        before, after = held.older, held.newer
+        before.newer = after
+        after.older = before
+        before, after = held.due_prev, held.due_next
+        before.due_next = after
+        after.due_prev = before
+        held.older = held.newer = held.due_prev = held.due_next = DETACHED
+
+    def _share(self, name: str) -> str:
+        names = self._names
+        if len(names) >= NAMES_SHARED_MAX:
+            names.clear()
+        return names.setdefault(name, name)
+
+    # --- expiry order
+
+    def queue_due(self, held: Held) -> None:
+        """Puts `held` last among those of its lease; its stamp rises to the last one's (later is safe)."""
+        end = self.due[held.lease]
+        last = end.due_prev
+        if last.stamp_ns > held.stamp_ns:
+            held.stamp_ns = last.stamp_ns
+        held.due_prev = last
+        held.due_next = end
+        last.due_next = end.due_prev = held
+        if last is end:
+            due_ns = held.stamp_ns + held.lease * SECOND_NS
+            if due_ns < self._due_floor_ns:
+                self._due_floor_ns = due_ns
+
+    def next_due_ns(self) -> int | None:
+        """A moment before which no lease is over; None where nothing is held.
+
+        It may be early (releases do not move it): then `overdue` at that moment finds nothing and moves it
+        on. What is overdue stays due until its expiry is applied: who has proposed that paces its next look.
+        """
+        return self._due_floor_ns if self.held else None
+
+    def overdue(self, now_ns: int, limit: int, skip: Container[bytes] = _NO_KEYS) -> list[Held]:
+        """At most `limit` records whose lease is over by this node's elapsed clock, oldest first in a lease.
+
+        Keys in `skip` (in flight already) are passed over and do not count, so that a slice always makes
+        progress; the work is bounded by `limit`, the skipped overdue keys and the 250 leases.
+        """
+        found: list[Held] = []
+        if now_ns < self._due_floor_ns:
+            return found
+        floor_ns = _FOREVER_NS
+        for lease, end in enumerate(self.due):
+            held = end.due_next
+            if held is end:
+                continue
+            floor_ns = min(floor_ns, held.stamp_ns + lease * SECOND_NS)
+            stamped_until_ns = now_ns - lease * SECOND_NS
+            while held is not end and held.stamp_ns <= stamped_until_ns and len(found) < limit:
+                if held.key not in skip:
+                    found.append(held)
+                held = held.due_next
+        self._due_floor_ns = floor_ns
+        return found
+
+    # --- whole-table matters
+
+    def checksum(self) -> int:
+        """64 bits over all replicated state, stamps not among it: equal on all nodes at equal index. O(n)."""
+        digest = blake2b(digest_size=8)
+        encode = _encoder.encode
+        digest.update(encode((self.next_token, self.ring.to_bytes(), list(self.admin_ids))))
+        held = self.tokens.newer
+        while held is not self.tokens:
+            ownership = (held.key, held.token, held.renewal, held.owner, held.name)
+            digest.update(encode((ownership, held.lease, held.granted_wall_ms)))
+            held = held.newer
+        return int.from_bytes(digest.digest(), "big")
+
+    def dismantle(self, limit: int) -> bool:
+        """Frees at most `limit` records of a table that was replaced; True once nothing is left.
+
+        Neighbours in an order refer to each other: a table that is merely dropped waits for a full garbage
+        collection, in one piece. No other method may be called once this has begun.
+        """
+        self.walks.clear()
+        held = self.held
+        for _ in range(min(limit, len(held))):
+            self._unlink(held.popitem()[1])
+        return not held

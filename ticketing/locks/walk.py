@@ -1,0 +1,39 @@
+"""A place in the token order that survives applies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ticketing.locks.held import Held
+
+if TYPE_CHECKING:
+    from ticketing.locks.table import LockTable
+
+
+class TokenWalk:
+    """Visits the held keys of a table from the oldest token to the newest, some at a time.
+
+    The table tells every open walk what it is about to change. A walk must be closed, or the table keeps
+    telling it.
+    """
+
+    __slots__ = ("at", "table")
+
+    def __init__(self, table: LockTable) -> None:
+        self.table = table
+        self.at = table.tokens.newer
+        """The next record to visit; the table's `tokens` itself at the end."""
+        table.walks.append(self)
+
+    def leaving(self, held: Held) -> None:
+        """`held` is about to leave the table."""
+        if held is self.at:
+            self.at = held.newer
+
+    def extending(self, held: Held) -> None:
+        """`held` is about to be changed in place."""
+
+    def close(self) -> None:
+        """Ends the walk; may be called again."""
+        if self in self.table.walks:
+            self.table.walks.remove(self)
