@@ -47,12 +47,11 @@ def decode_commands(data: memoryview | bytes) -> list[LockCommand]:
 
 def size_of(command: LockCommand) -> int:
     """An upper bound of the encoded bytes of `command`, cheap to take, for the byte bound of the log."""
-    kind = type(command)
-    if kind is Turn:
-        name = command.name  # type: ignore[union-attr]
-        return _TURN_FIXED + len(command.key) + (len(name) if name.isascii() else 4 * len(name))  # type: ignore[union-attr]
-    if kind is Extend:
-        return _EXTEND_FIXED + len(command.key)  # type: ignore[union-attr]
+    if type(command) is Turn:
+        name = command.name
+        return _TURN_FIXED + len(command.key) + (len(name) if name.isascii() else 4 * len(name))
+    if type(command) is Extend:
+        return _EXTEND_FIXED + len(command.key)
     if isinstance(command, Cancel):
         return _CANCEL_FIXED + 9 * len(command.owners)
     assert isinstance(command, Revoke), f"not a lock command: {command!r}"

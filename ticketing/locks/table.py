@@ -12,9 +12,12 @@ from hashlib import blake2b
 
 import msgspec
 
+from ticketing.locks import lists
 from ticketing.locks.commands import ANY_RENEWAL, Cancel, Extend, LockCommand, Revoke, Turn
 from ticketing.locks.held import DETACHED, LEASE_MAX_S, SECOND_NS, Held, sentinel
+from ticketing.locks.lists import KeyPage
 from ticketing.locks.ring import OwnerRing
+from ticketing.locks.snapshot import SnapshotReader
 from ticketing.locks.walk import TokenWalk
 
 NO_EFFECT = -1
@@ -78,11 +81,10 @@ class LockTable:
         """
         outcomes = []
         for command in commands:
-            kind = type(command)
-            if kind is Turn:
-                outcomes.append(self._turn(command, stamp_ns))  # type: ignore[arg-type]
-            elif kind is Extend:
-                outcomes.append(self._extend(command, stamp_ns))  # type: ignore[arg-type]
+            if type(command) is Turn:
+                outcomes.append(self._turn(command, stamp_ns))
+            elif type(command) is Extend:
+                outcomes.append(self._extend(command, stamp_ns))
             elif isinstance(command, Cancel):
                 self.ring.extend(command.owners)
                 outcomes.append(0)
@@ -112,10 +114,10 @@ class LockTable:
             if turn.expect != held.token or (turn.renewal != ANY_RENEWAL and turn.renewal != held.renewal):
                 return NO_EFFECT
             key = held.key  # the dict keeps its first key object: let the next record share it
-            self._unlink(held)
         owner = turn.owner
         if not owner:
             if held is not None:
+                self._unlink(held)
                 del self.held[key]
             return 0
         lease = turn.lease
@@ -123,15 +125,13 @@ class LockTable:
         assert 0 < lease <= LEASE_MAX_S, turn
         assert token < TOKEN_LIMIT, token
         self.next_token = token + 1
-        name = self._names.get(turn.name)
-        if name is None:
-            name = self._share(turn.name)
+        name = self.share_name(turn.name)
         self.held[key] = new = Held(key, token, 0, owner, name, lease, turn.wall_ms, stamp_ns)
-        newest = self.tokens.older
-        new.older = newest
-        new.newer = self.tokens
-        newest.newer = self.tokens.older = new
+        self.enter_newest(new)
         self.queue_due(new)
+        if held is not None:
+            # Only now: a walk that stood at this last record goes on to its successor, not to the end.
+            self._unlink(held)
         return token
 
     def _extend(self, extend: Extend, stamp_ns: int) -> int:
@@ -161,23 +161,39 @@ class LockTable:
         after.due_prev = before
         held.older = held.newer = held.due_prev = held.due_next = DETACHED
 
-    def _share(self, name: str) -> str:
+    def enter_newest(self, held: Held) -> None:
+        """Puts `held` last in token order."""
+        end = self.tokens
+        newest = end.older
+        held.older = newest
+        held.newer = end
+        newest.newer = end.older = held
+
+    def share_name(self, name: str) -> str:
+        """The one string kept for all that are equal to `name`."""
         names = self._names
-        if len(names) >= NAMES_SHARED_MAX:
-            names.clear()
-        return names.setdefault(name, name)
+        shared = names.get(name)
+        if shared is None:
+            if len(names) >= NAMES_SHARED_MAX:
+                names.clear()
+            shared = names[name] = name
+        return shared
 
     # --- expiry order
 
-    def queue_due(self, held: Held) -> None:
-        """Puts `held` last among those of its lease; its stamp rises to the last one's (later is safe)."""
+    def queue_due(self, held: Held, before: Held | None = None) -> None:
+        """Puts `held` last among those of its lease, or right before the later stamp of `before`.
+
+        Its stamp rises to that of its predecessor where it was earlier: later is safe (spec 7).
+        """
         end = self.due[held.lease]
-        last = end.due_prev
+        after = end if before is None else before
+        last = after.due_prev
         if last.stamp_ns > held.stamp_ns:
             held.stamp_ns = last.stamp_ns
         held.due_prev = last
-        held.due_next = end
-        last.due_next = end.due_prev = held
+        held.due_next = after
+        last.due_next = after.due_prev = held
         if last is end:
             due_ns = held.stamp_ns + held.lease * SECOND_NS
             if due_ns < self._due_floor_ns:
@@ -213,6 +229,24 @@ class LockTable:
                 held = held.due_next
         self._due_floor_ns = floor_ns
         return found
+
+    # --- snapshots and lists
+
+    def begin_snapshot(self) -> SnapshotReader:
+        """Fixes the present state for reading in slices; any number of applies may follow meanwhile."""
+        return SnapshotReader(self)
+
+    def oldest(self, count: int) -> list[Held]:
+        """At most `count` ownerships, those granted longest ago first."""
+        return lists.oldest(self, count)
+
+    def least_left(self, count: int) -> list[Held]:
+        """At most `count` ownerships in the order in which their leases are over."""
+        return lists.least_left(self, count)
+
+    def page(self, after_key: bytes, prefix: bytes, count: int) -> KeyPage:
+        """A search for the `count` smallest keys above `after_key` (b"" at first) with this prefix."""
+        return KeyPage(self, after_key, prefix, count)
 
     # --- whole-table matters
 
