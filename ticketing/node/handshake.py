@@ -54,7 +54,9 @@ _MAGIC = b"TKTPEER\x01"
 """Opens every handshake payload; its last byte is the layout of the handshake itself."""
 _MAC_BYTES = 32
 
-U64 = Annotated[int, msgspec.Meta(ge=0, lt=2**64)]
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+"""MessagePack itself ends at 64 bits."""
+
 Text = Annotated[str, msgspec.Meta(max_length=64)]
 DomainId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{16})?\Z")]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
@@ -337,6 +339,7 @@ class PeerHandshake:
         return answer
 
     def _take_verdict(self, message: _Message) -> bytes:
+        assert self._peer is not None
         if not isinstance(message, Verdict):
             return self._fail("malformed", "an answer that is no verdict")
         if message.reason:
