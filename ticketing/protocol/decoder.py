@@ -28,6 +28,7 @@ from ticketing.protocol.frames import (
     BAD_FRAME,
     BAD_KEY,
     CANCEL,
+    CARRIAGE_RETURN,
     ERROR,
     EXTEND,
     GRANTED,
@@ -39,6 +40,7 @@ from ticketing.protocol.frames import (
     NOT_HELD,
     RELEASE,
     RELEASED,
+    SPACE,
     Q,
 )
 
@@ -146,7 +148,7 @@ class RequestDecoder:
                 if not start < end <= start + KEY_BYTES_MAX:
                     break
                 key = data[start:end]
-                if b" " in key or b"\r" in key or not (key.isascii() or is_utf8(key)):
+                if SPACE in key or CARRIAGE_RETURN in key or not (key.isascii() or is_utf8(key)):
                     break
                 if header == _ACQUIRE_SIZE:
                     _, wait, lease, owner = _unpack_acquire(data, position)
@@ -233,7 +235,7 @@ class ReplyDecoder:
                 if not start < end <= start + KEY_BYTES_MAX:
                     break
                 key = data[start:end]
-                if b" " in key or b"\r" in key or not (key.isascii() or is_utf8(key)):
+                if SPACE in key or CARRIAGE_RETURN in key or not (key.isascii() or is_utf8(key)):
                     break
                 if header == _ID_SIZE:
                     _, ident = _unpack_id(data, position)

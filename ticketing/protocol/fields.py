@@ -85,8 +85,8 @@ def hello_text(text: str) -> bytes:
     cut off.
     """
     plain = "".join(char if char.isprintable() else "?" for char in text)
-    # A character cut in two at the end is dropped, and so is a surrogate, which has no UTF-8.
-    return plain.encode("utf-8", "replace")[:HELLO_BYTES_MAX].decode("utf-8", "ignore").encode()
+    # The cut may fall into a character; what is left of it is dropped.
+    return plain.encode()[:HELLO_BYTES_MAX].decode("utf-8", "ignore").encode()
 
 
 def escaped(data: bytes) -> str:
@@ -106,7 +106,7 @@ def escaped(data: bytes) -> str:
         code = ord(char)
         if char == "\\":
             shown.append("\\\\")
-        elif char.isprintable() and code not in _INVISIBLE and (shown or not unicodedata.combining(char)):
+        elif char.isprintable() and code not in _INVISIBLE and (shown or not _is_mark(char)):
             shown.append(char)
         elif code < 0x80:
             shown.append(f"\\x{code:02x}")
@@ -117,6 +117,11 @@ def escaped(data: bytes) -> str:
         else:
             shown.append(f"\\U{code:08x}")
     return "".join(shown)
+
+
+def _is_mark(char: str) -> bool:
+    # A mark joins the character before it, which at the beginning of a text is not the text's own.
+    return unicodedata.category(char)[0] == "M"
 
 
 def address_problem(address: str) -> str | None:

@@ -35,6 +35,8 @@ MOVED = 0x4D
 ERROR = 0x45
 
 NEWLINE = 0x0A
+CARRIAGE_RETURN = 0x0D
+SPACE = 0x20
 KEEPALIVE = b"\n"
 """In both directions; never an answer to anything."""
 
@@ -77,37 +79,37 @@ _pack_granted_waited = GRANTED_WAITED_HEADER.pack
 
 def encode_acquire(wait: int, lease: int, owner: int, key: bytes) -> bytes:
     """`A`. Wait and lease in whole seconds; a server answers BUSY where they are out of range."""
-    assert b"\n" not in key
+    assert NEWLINE not in key
     return _pack_acquire(ACQUIRE, wait, lease, owner) + key + b"\n"
 
 
 def encode_q(wait: int, lease: int, owner: int, key: bytes) -> bytes:
     """`Q`, only to a server whose banner is extended. Wait and lease in whole seconds."""
-    assert b"\n" not in key
+    assert NEWLINE not in key
     return _pack_acquire(Q, wait, lease, owner) + key + b"\n"
 
 
 def encode_release(token: int, key: bytes) -> bytes:
     """`R`: release, only while `token` still holds the key."""
-    assert b"\n" not in key
+    assert NEWLINE not in key
     return _pack_id(RELEASE, token) + key + b"\n"
 
 
 def encode_cancel(owner: int, key: bytes) -> bytes:
     """`C`, only to a server whose banner is extended and only for owners with their top bit set."""
-    assert b"\n" not in key
+    assert NEWLINE not in key
     return _pack_id(CANCEL, owner) + key + b"\n"
 
 
 def encode_extend(token: int, lease: int, key: bytes) -> bytes:
     """`X`, only to a server whose banner is extended. The lease is 1..250 seconds, or the session ends."""
-    assert b"\n" not in key
+    assert NEWLINE not in key
     return _pack_extend(EXTEND, token, lease) + key + b"\n"
 
 
 def encode_hello(text: bytes) -> bytes:
     """`H`, only to a server whose banner is extended; `text` as `fields.hello_text` makes it."""
-    assert b"\n" not in text
+    assert NEWLINE not in text
     return b"H%b\n" % text
 
 

@@ -147,6 +147,8 @@ def parse_banner(line: bytes) -> Banner:
         text, nonce = head.decode("ascii"), nonce_bytes.decode("ascii")
     except UnicodeDecodeError:
         raise BannerError("the server's banner is not ASCII") from None
+    if not text.isprintable():
+        raise BannerError(f"the server's banner contains control characters: '{escaped(head)}'")
     problem = _nonce_problem(nonce)
     if problem is not None:
         raise BannerError(problem)
