@@ -45,13 +45,10 @@ from ticketing.protocol.frames import (
 )
 
 Request = tuple[int, int, int, int, bytes]
-"""(opcode, wait, lease, owner or token, key). What a frame does not have is 0. `H` has its text in place of
-the key.
-"""
+"""(opcode, wait, lease, owner or token, key). What a frame lacks is 0. `H` has its text as key."""
 
 Reply = tuple[int, int, int, int, bytes]
-"""(opcode, token, owner, waited_ms, key). What a frame does not have is 0. `L M E` have their text in place
-of the key.
+"""(opcode, token, owner, waited_ms, key). What a frame lacks is 0. `L M E` have their text as key.
 
 `R N X` have what they echo in place of the token, also where that is the owner of a cancel.
 """
@@ -93,6 +90,9 @@ _REPLY_SIZES = _sizes(
     }
 )
 
+# Which keyed replies with one number echo a token there (or, for a cancel, an owner) and not an owner.
+_ECHOES_TOKEN = bytes([RELEASED, NOT_HELD, frames.EXTENDED])
+
 # By opcode: how many bytes the text of a frame without header may have.
 _REQUEST_TEXTS = {HELLO: HELLO_BYTES_MAX}
 _REPLY_TEXTS = {LEADER: ADDRESS_BYTES_MAX, MOVED: ADDRESS_BYTES_MAX, ERROR: REASON_BYTES_MAX}
@@ -116,9 +116,7 @@ class RequestDecoder:
     def __init__(self) -> None:
         self._tail = b""
         self.problem: str | None = None
-        """`bad_frame` or `bad_key`, the reason for `E`, once the bytes were at fault; nothing is decoded
-        after it.
-        """
+        """`bad_frame` or `bad_key`, the reason for `E`, once the bytes were at fault: decoding is over."""
         self.detail = ""
         """What the fault was, for the log: one line, escaped."""
 
@@ -181,8 +179,7 @@ class RequestDecoder:
     def _stop(self, data: bytes, position: int) -> None:
         """Judges the frame at `position`, which is not whole or not valid."""
         opcode = data[position]
-        start = position + (_REQUEST_SIZES[opcode] or 1)
-        fault, line = _line(data, start, _REQUEST_SIZES[opcode], _REQUEST_TEXTS.get(opcode), opcode)
+        fault, line = _line(data, position, _REQUEST_SIZES, _REQUEST_TEXTS)
         if fault:
             self.problem, self.detail = BAD_FRAME, fault
         elif line is None:
@@ -205,7 +202,7 @@ class ReplyDecoder:
     def __init__(self) -> None:
         self._tail = b""
         self.problem: str | None = None
-        """`malformed` once the bytes were at fault; nothing is decoded after it."""
+        """`malformed` once the bytes were at fault: decoding is over."""
         self.detail = ""
         """What the fault was, for the log: one line, escaped."""
 
@@ -270,8 +267,7 @@ class ReplyDecoder:
     def _stop(self, data: bytes, position: int) -> None:
         """Judges the frame at `position`, which is not whole or not valid."""
         opcode = data[position]
-        start = position + (_REPLY_SIZES[opcode] or 1)
-        fault, line = _line(data, start, _REPLY_SIZES[opcode], _REPLY_TEXTS.get(opcode), opcode)
+        fault, line = _line(data, position, _REPLY_SIZES, _REPLY_TEXTS)
         if fault:
             self.problem, self.detail = MALFORMED, fault
         elif line is None:
@@ -281,21 +277,18 @@ class ReplyDecoder:
             self.problem, self.detail = MALFORMED, problem or "a grant whose token is out of range"
 
 
-_ECHOES_TOKEN = bytes([RELEASED, NOT_HELD, frames.EXTENDED])
+def _line(data: bytes, position: int, sizes: bytes, texts: dict[int, int]) -> tuple[str, bytes | None]:
+    """Looks for the key or text of the frame at `position`; says what is wrong with the frame as such.
 
-
-def _line(
-    data: bytes, start: int, header: int, text_max: int | None, opcode: int
-) -> tuple[str, bytes | None]:
-    """Looks for the text of the frame whose text begins at `start`; says what is wrong with the frame as
-    such.
-
-    Returns ("", None) where more bytes have to come first. At most the longest text there is, and its
+    Returns ("", None) where more bytes have to come first. No more than the longest text there is, and its
     newline, are waited for.
     """
-    if not header and text_max is None:
+    opcode = data[position]
+    header = sizes[opcode]
+    if not header and opcode not in texts:
         return f"a frame that begins with '{escaped(bytes([opcode]))}'", None
-    line_max = KEY_LINE_MAX if text_max is None else text_max
+    line_max = texts.get(opcode, KEY_LINE_MAX)
+    start = position + (header or 1)
     end = data.find(b"\n", start, start + line_max + 1)
     if end >= 0:
         return "", data[start:end]

@@ -1,5 +1,4 @@
-"""The fields of the client protocol (spec 2): their ranges, the rules for keys and addresses, and how bytes
-are shown.
+"""The fields of the client protocol (spec 2): ranges, rules for keys and addresses, and how bytes are shown.
 
 Keys are `bytes` everywhere: they are compared as bytes and never normalised. Nothing here clips a value;
 whoever has one out of range refuses it.
@@ -17,9 +16,7 @@ LEASE_MAX = 250
 """Seconds."""
 KEY_BYTES_MAX = 128
 KEY_LINE_MAX = 192
-"""A key of more bytes than a key may have, but no more than this, is a bad key; beyond it the frame is
-bad.
-"""
+"""Up to this, a key of too many bytes is a bad key; beyond it the frame is bad."""
 HELLO_BYTES_MAX = 64
 """What a client may say of itself in `H`."""
 ADDRESS_BYTES_MAX = 120
@@ -28,9 +25,7 @@ LINE_BYTES_MAX = 256
 """A line of the handshake, its newline included."""
 OWNER_BYTES = 8
 OWNER_TOP_BIT = 1 << 63
-"""Set in every owner that can be cancelled, so that owners are told from tokens. Published clients may leave
-it out.
-"""
+"""Set in every owner that can be cancelled, which no token has. Owners of published clients may lack it."""
 TOKEN_MAX = 1 << 62
 """Tokens are 1 up to, and without, this number. 0 stands for no token."""
 U16_MAX = 0xFFFF
@@ -73,16 +68,14 @@ def key_problem(key: bytes) -> str | None:
 
 
 def new_owner(random_bytes: bytes) -> int:
-    """Makes an owner of 8 bytes from the system's random source, to be used for one request and never
-    again.
-    """
+    """Makes the owner of one request, never to be used again, of 8 bytes from the system's random source."""
     assert len(random_bytes) == OWNER_BYTES, len(random_bytes)
     return int.from_bytes(random_bytes, "big") | OWNER_TOP_BIT
 
 
 def hello_text(text: str) -> bytes:
-    """Makes what is to be sent in `H` of any text: control characters become `?`, the end beyond 64 bytes is
-    cut off.
+    """Makes any text fit for `H`: what cannot be printed becomes `?`, what goes beyond 64 bytes is cut
+    off.
     """
     plain = "".join(char if char.isprintable() else "?" for char in text)
     # The cut may fall into a character; what is left of it is dropped.

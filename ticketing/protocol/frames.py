@@ -2,7 +2,7 @@
 
 A frame is an opcode, a header of fixed size in big-endian, and a text that runs to a newline. The header may
 itself contain newline bytes. Encoders are hot and trust their caller: a key has passed `fields.key_problem`
-or a decoder. What would smuggle in a second frame is still caught where keys come from users. A number that
+or a decoder. A newline, which would smuggle in a second frame, is still caught in requests. A number that
 does not fit its field raises `struct.error`.
 """
 
@@ -119,9 +119,7 @@ def encode_granted(token: int, owner: int, key: bytes) -> bytes:
 
 
 def encode_granted_waited(token: int, owner: int, waited_ms: int, key: bytes) -> bytes:
-    """`G`: the answer to Q. `waited_ms` by the leader's elapsed clock from the reading of the request to the
-    proposal.
-    """
+    """`G`: the answer to Q. `waited_ms` by the leader's clock, from reading the request to its proposal."""
     return _pack_granted_waited(GRANTED_WAITED, token, owner, waited_ms) + key + b"\n"
 
 
