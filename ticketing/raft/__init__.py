@@ -1,1 +1,3 @@
-"""The consensus core: elections, log, replication, membership, snapshots. No I/O, no clock, no randomness of its own."""
+"""The consensus core: elections, log, replication, membership, snapshots. No I/O, no clock, no randomness of
+its own.
+"""

@@ -14,7 +14,9 @@ MIB = 1 << 20
 
 
 class Member(NamedTuple):
-    """One process life: the number it was given and the random incarnation it drew when it started (spec 9)."""
+    """One process life: the number it was given and the random incarnation it drew when it started (spec
+    9).
+    """
 
     node_id: int
     incarnation: int
@@ -37,8 +39,9 @@ class EntryKind(IntEnum):
 class Entry:
     """One log entry, with two facts of this process beside it that are not replicated.
 
-    `stamp_ns` is this node's elapsed clock when it received the entry, less 0.998 of the age that came with it
-    (spec 7). `decoded` is the proposer's own object for `data`, so that the leader need not decode what it encoded.
+    `stamp_ns` is this node's elapsed clock when it received the entry, less 0.998 of the age that came with
+    it (spec 7). `decoded` is the proposer's own object for `data`, so that the leader need not decode what it
+    encoded.
     """
 
     __slots__ = ("data", "decoded", "index", "kind", "stamp_ns", "term")
@@ -79,7 +82,9 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConfigurationChange(msgspec.Struct, frozen=True, array_like=True):
-    """The data of a CONFIGURATION entry: the new configuration whole, and what the state machine makes of it."""
+    """The data of a CONFIGURATION entry: the new configuration whole, and what the state machine makes of
+    it.
+    """
 
     configuration: Configuration
     context: bytes = b""
@@ -92,6 +97,18 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
     index: int
     term: int
     configuration: Configuration
+
+
+BLANK = Base(0, 0, Configuration(()))
+"""A process that has its number but no log yet: it votes when asked, takes a snapshot, and never campaigns.
+"""
+
+
+def first_base(configuration: Configuration) -> Base:
+    """The base of a newly formed domain. Its index is 1: nothing but a snapshot brings a blank process behind
+    it, for the forming's own state (domain id, first token) is in no entry.
+    """
+    return Base(1, 1, configuration)
 
 
 class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
