@@ -1,0 +1,372 @@
+"""All client sessions of one node: handshakes, dispatch of requests, and what a node says that does not serve (spec 3, 4).
+
+The node sets `desk` while this process leads and serves, `holding` while it leads but may not answer yet, and
+`leader_address` while it knows who serves. Everything else is decided here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from ticketing.locks.desk import Desk
+from ticketing.node.session import ClientSession
+from ticketing.node.settings import NodeSettings, S
+from ticketing.node.shell import Shell
+from ticketing.protocol import frames
+from ticketing.protocol.decoder import Request
+from ticketing.protocol.handshake import (
+    AUTH_FAILED,
+    NONCE_BYTES,
+    OK,
+    Banner,
+    ServerHandshake,
+    build_banner,
+    first_line,
+    new_nonce,
+)
+
+KEEPALIVE_NS = 3 * S
+"""A session to which nothing was written for this long gets a `\\n` (spec 3)."""
+SCAN_TICKS = 10
+"""Every session is looked at for its keep-alive once in so many ticks of the node's housekeeping."""
+ANNOUNCE_SLICE = 2_000
+"""Sessions told of a new leader in one turn."""
+
+class Clients:
+    """The sessions of one node, authenticated or not."""
+
+    def __init__(self, settings: NodeSettings, shell: Shell, address: str) -> None:
+        self._shell = shell
+        self._settings = settings
+        self._address = address
+        self.tokens = settings.client_tokens
+        self.domain_shown: str | None = None
+        """`<first token>.<domain id>` once this process is a member of a domain."""
+        self.desk: Desk | None = None
+        """Set only while this process leads, serves and may answer."""
+        self.holding = False
+        """This process leads but may not answer yet: requests are held, bounded."""
+        self.active = False
+        """This process is a member of a domain."""
+        self.stopping = False
+        self.leader_address: str | None = None
+        """Client address of the leader, while one is known to serve."""
+        self.moved_to: str | None = None
+        """Client address of the leader, whether or not it serves yet: for `M`."""
+        self.dirty: list[ClientSession] = []
+        self._opening: dict[ClientSession, None] = {}
+        self._ready: dict[ClientSession, None] = {}
+        self.desk_of_lead: Desk | None = None
+        """The desk of the present lead whether or not it may answer: the ends of sessions always reach it."""
+        self._by_source: dict[str, dict[ClientSession, None]] = {}
+        self._held: deque[tuple[ClientSession, Request, int]] = deque()
+        self._scan: deque[ClientSession] = deque()
+        self._announcing: Iterator[ClientSession] | None = None
+        self.counters: dict[str, int] = {
+            "sessions_opened": 0,
+            "auth_failed": 0,
+            "not_leading": 0,
+            "held_back_full": 0,
+            "moved": 0,
+            "bad_frame": 0,
+            "too_many_sessions": 0,
+        }
+
+    # --- facts for status
+
+    @property
+    def ready_count(self) -> int:
+        """Authenticated sessions."""
+        return len(self._ready)
+
+    @property
+    def opening_count(self) -> int:
+        """Connections that have not authenticated yet."""
+        return len(self._opening)
+
+    # --- a connection's life
+
+    def opened(self, source: str, remote: str) -> ClientSession:
+        """Begins a session: the banner goes out before anything is read (spec 3, Handshake)."""
+        shell = self._shell
+        nonce = new_nonce(shell.random_bytes(NONCE_BYTES))
+        banner = build_banner(
+            Banner(
+                nonce,
+                extended=True,
+                standalone=self._settings.standalone,
+                domain=self.domain_shown,
+                node_address=self._address,
+            )
+        )
+        handshake = ServerHandshake(banner, nonce, self.tokens)
+        session = ClientSession(source, remote, handshake, shell.elapsed_ns())
+        self._opening[session] = None
+        if self.stopping:
+            self._finish(session, b"Eshutting_down\n")
+        else:
+            shell.write(session, banner)
+        return session
+
+    def data(self, session: ClientSession, data: bytes) -> None:
+        """Bytes of a client; the hot path of the node."""
+        if session.ended:
+            return
+        if session.handshake is not None:
+            rest = self._handshake(session, session.handshake, data)
+            if not rest:
+                return
+            data = rest
+        requests = session.decoder.feed(data)
+        if requests:
+            # A reading made after the bytes were read: what `waited` and every stamp rest on (spec 3, 7).
+            now_ns = self._shell.elapsed_ns()
+            session.heard_ns = now_ns
+            if self.desk is not None:
+                dispatch(self.desk, session, requests, now_ns)
+            else:
+                self._without_desk(session, requests, now_ns)
+        else:
+            session.heard_ns = self._shell.elapsed_ns()
+        problem = session.decoder.problem
+        if problem is not None and not session.ended:
+            self.counters["bad_frame"] += 1
+            self._shell.log("warning", "bad frame", remote=session.remote, reason=problem)
+            self.end(session, frames.encode_error(problem))
+
+    def overdue(self, session: ClientSession) -> None:
+        """The handshake's deadline has passed (spec 3)."""
+        if session.handshake is not None and not session.ended:
+            self._finish(session, b"Eauth_timeout\n")
+
+    def slow(self, session: ClientSession) -> None:
+        """The session's write buffer was full for too long (spec 4)."""
+        if not session.ended:
+            self._shell.log("warning", "slow consumer", remote=session.remote)
+            self.end(session, frames.encode_error("slow_consumer"))
+
+    def ended(self, session: ClientSession, *, by_timeout: bool) -> None:
+        """The connection is over. Its waiting requests leave the queues at once; what it holds stays (spec 4)."""
+        self._opening.pop(session, None)
+        if self._ready.pop(session, False) is None:
+            source = self._by_source[session.source]
+            del source[session]
+            if not source:
+                del self._by_source[session.source]
+            elif by_timeout:
+                self._probe_source(source, self._shell.elapsed_ns())
+        self._forget(session, by_timeout=by_timeout)
+
+    def end(self, session: ClientSession, last: bytes) -> None:
+        """Ends a session of our own accord: what stands in its `out` still goes, then `last`, then EOF (spec 3)."""
+        if session.out and not self.holding:
+            self._shell.write(session, b"".join(session.out))
+            session.out.clear()
+        # What is still in `out` was not handed to the transport, so a grant in it is released by the desk.
+        self._forget(session, by_timeout=False)
+        self._finish(session, last)
+
+    def _forget(self, session: ClientSession, *, by_timeout: bool) -> None:
+        if session.ended:
+            return
+        session.ended = True
+        if session.handshake is None and self.desk_of_lead is not None:
+            self.desk_of_lead.session_ended(session, self._shell.elapsed_ns(), by_timeout=by_timeout)
+        session.out.clear()
+
+    def _finish(self, session: ClientSession, last: bytes) -> None:
+        session.ended = True
+        self._shell.finish(session, last)
+
+    def close_all(self, reason: str) -> None:
+        """The process stops: every session is told so."""
+        last = frames.encode_error(reason)
+        for session in (*self._ready, *self._opening):
+            if not session.ended:
+                pending = b"".join(session.out)
+                session.out.clear()
+                self._finish(session, pending + last)
+
+    # --- handshake
+
+    def _handshake(self, session: ClientSession, handshake: ServerHandshake, data: bytes) -> bytes:
+        handshake.feed(data)
+        outcome = handshake.outcome
+        if outcome is None:
+            return b""
+        if outcome == AUTH_FAILED:
+            self.counters["auth_failed"] += 1
+            self._shell.log("warning", "authentication failed", remote=session.remote, detail=handshake.detail)
+            session.ended = True
+            self._shell.refuse(session, b"Eauth_failed\n")
+            return b""
+        if outcome != OK:
+            self.counters["bad_frame"] += 1
+            self._shell.log("warning", "not a client of ours", remote=session.remote, reason=outcome)
+            self._finish(session, frames.encode_error(outcome))
+            return b""
+        if len(self._ready) >= self._settings.limits.sessions:
+            self.counters["too_many_sessions"] += 1
+            self._finish(session, b"Etoo_many_sessions\n")
+            return b""
+        session.handshake = None
+        self._opening.pop(session, None)
+        self._ready[session] = None
+        self._by_source.setdefault(session.source, {})[session] = None
+        self._scan.append(session)
+        self.counters["sessions_opened"] += 1
+        self._shell.admitted(session)
+        self._shell.write(session, first_line(self.leader_address))
+        session.written_ns = self._shell.elapsed_ns()
+        return handshake.rest
+
+    # --- requests while this process does not serve
+
+    def _without_desk(self, session: ClientSession, requests: list[Request], now_ns: int) -> None:
+        for request in requests:
+            if session.ended:
+                return
+            if request[0] == frames.HELLO:
+                session.name = request[4].decode()
+            elif not self.active:
+                self._shell.log("info", "request before membership", remote=session.remote)
+                self.end(session, frames.encode_error("not_active"))
+            elif self.holding and len(self._held) < self._settings.limits.held_back:
+                self._held.append((session, request, now_ns))
+            else:
+                if self.holding:
+                    self.counters["held_back_full"] += 1
+                self._stray(session, request)
+
+    def _stray(self, session: ClientSession, request: Request) -> None:
+        """A request on a node that does not lead (spec 4, Not leading)."""
+        op, _wait, _lease, ident, key = request
+        if op == frames.ACQUIRE or op == frames.Q:
+            self.counters["not_leading"] += 1
+            encode = frames.encode_busy if op == frames.ACQUIRE else frames.encode_not_leading
+            self._append(session, encode(ident, key))
+            if self.leader_address is not None:
+                self._append(session, frames.encode_leader(self.leader_address))
+        else:
+            self.move(session)
+
+    def move(self, session: ClientSession) -> None:
+        """Ends a session that has a request which cannot be answered here: `M`, or `E no_leader`."""
+        if session.ended:
+            return
+        self.counters["moved"] += 1
+        leader = self.moved_to
+        self.end(session, frames.encode_moved(leader) if leader is not None else frames.encode_error("no_leader"))
+
+    def serve(self, desk: Desk) -> None:
+        """The lead may answer from now on: requests that were held reach the desk in their order."""
+        self.desk = desk
+        self.holding = False
+        held, self._held = self._held, deque()
+        for session, request, read_ns in held:
+            if not session.ended:
+                dispatch(desk, session, [request], read_ns)
+
+    def hold(self) -> None:
+        """This process leads but may not answer (yet, or after a gap in its loop)."""
+        self.desk = None
+        self.holding = True
+
+    def stand_down(self) -> None:
+        """This process does not lead (any more): what was held was never proposed and is answered so."""
+        self.desk = None
+        self.holding = False
+        held, self._held = self._held, deque()
+        for session, request, _read_ns in held:
+            if not session.ended:
+                self._stray(session, request)
+
+    # --- the leader's name
+
+    def announce(self, address: str | None) -> None:
+        """A leader serves (or none is known any more): the sessions are told `L` in slices."""
+        if address == self.leader_address:
+            return
+        self.leader_address = address
+        self._announcing = iter(list(self._ready)) if address is not None else None
+
+    def run_announcement(self) -> bool:
+        """One slice of the announcement; whether more is left."""
+        sessions, address = self._announcing, self.leader_address
+        if sessions is None or address is None:
+            return False
+        frame = frames.encode_leader(address)
+        for _ in range(ANNOUNCE_SLICE):
+            session = next(sessions, None)
+            if session is None:
+                self._announcing = None
+                return False
+            if not session.ended:
+                self._append(session, frame)
+        return True
+
+    # --- writing
+
+    def _append(self, session: ClientSession, frame: bytes) -> None:
+        session.out.append(frame)
+        if not session.queued:
+            session.queued = True
+            self.dirty.append(session)
+
+    def write_out(self, now_ns: int) -> None:
+        """Hands everything that this turn answered to the transports: one write a session."""
+        write = self._shell.write
+        dirty, self.dirty = self.dirty, []
+        if self.desk_of_lead is not None:
+            self.desk_of_lead.dirty = self.dirty  # type: ignore[assignment]
+        for session in dirty:
+            session.queued = False
+            out = session.out
+            if out and not session.ended:
+                write(session, out[0] if len(out) == 1 else b"".join(out))
+                session.written_ns = now_ns
+            out.clear()
+
+    # --- keep-alives and probes
+
+    def tick(self, now_ns: int) -> None:
+        """A slice of the round over all sessions that gives the silent ones their keep-alive."""
+        scan = self._scan
+        for _ in range(len(scan) // SCAN_TICKS + 1):
+            if not scan:
+                return
+            session = scan.popleft()
+            if session.ended:
+                continue
+            if now_ns - session.written_ns >= KEEPALIVE_NS - KEEPALIVE_NS // SCAN_TICKS:
+                self._append(session, frames.KEEPALIVE)
+            scan.append(session)
+
+    def probe(self, session: ClientSession) -> None:
+        """Finds out whether a session's client is still there: a dead one's kernel will not acknowledge this."""
+        now_ns = self._shell.elapsed_ns()
+        if not session.ended and now_ns - session.probed_ns >= KEEPALIVE_NS:
+            session.probed_ns = now_ns
+            self._append(session, frames.KEEPALIVE)
+
+    def _probe_source(self, sessions: dict[ClientSession, None], now_ns: int) -> None:
+        """A session died of silence: the others of its source may have died with their host (spec 4)."""
+        for session in sessions:
+            if now_ns - session.heard_ns >= KEEPALIVE_NS:
+                self.probe(session)
+
+
+def dispatch(desk: Desk, session: ClientSession, requests: list[Request], now_ns: int) -> None:
+    """Hands decoded requests to the desk, in the session's order."""
+    for op, wait, lease, ident, key in requests:
+        if op == frames.ACQUIRE or op == frames.Q:
+            desk.acquire(session, op, wait, lease, ident, key, now_ns)
+        elif op == frames.RELEASE:
+            desk.release(session, ident, key, now_ns)
+        elif op == frames.CANCEL:
+            desk.cancel(session, ident, key, now_ns)
+        elif op == frames.EXTEND:
+            desk.extend(session, ident, lease, key, now_ns)
+        else:
+            session.name = key.decode()

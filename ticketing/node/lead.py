@@ -1,0 +1,104 @@
+"""What a node keeps only while it leads: the desk, its turn's allowances, and the snapshots that it sends."""
+
+from __future__ import annotations
+
+from ticketing.locks.codec import ENTRY_OVERHEAD_MAX, encode_commands
+from ticketing.locks.commands import LockCommand
+from ticketing.locks.desk import Desk
+from ticketing.locks.limits import DeskLimits
+from ticketing.node.clock_health import ClockHealth
+from ticketing.node.settings import NodeSettings
+from ticketing.node.state import ReplicatedState
+from ticketing.raft.raft import Raft
+from ticketing.raft.types import MS
+
+WALL_PER_MS = 1_000_000
+
+
+class Lead:
+    """One term's leadership. It is dropped whole when the lead ends, so nothing of it outlives the term."""
+
+    __slots__ = ("_barriers", "_clock", "_raft", "_settings", "_state", "desk", "serving", "since_ns", "term")
+
+    def __init__(
+        self, raft: Raft, state: ReplicatedState, clock: ClockHealth, settings: NodeSettings, now_ns: int
+    ) -> None:
+        limits = settings.limits
+        self._raft = raft
+        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self.term = raft.term
+        self.since_ns = now_ns
+        self.serving = False
+        """The state of all former leaders is applied here and the lead is confirmed: requests may be answered."""
+        self.desk = Desk(
+            state.table,
+            DeskLimits(
+                waiters_per_session=limits.waiters_per_session,
+                waiters_per_key=limits.waiters_per_key,
+                waiters=limits.waiters,
+                keys=limits.keys,
+            ),
+            legacy_resend=settings.legacy_resend,
+            term=raft.term,
+        )
+
+    def begin_turn(self, now_ns: int, wall_ns: int) -> None:
+        """Sets what the desk may do in this turn: the room in Raft's log and the clock gate (spec 5, 8)."""
+        self._allow()
+        desk = self.desk
+        desk.wall_ms = wall_ns // WALL_PER_MS
+        desk.gate_open = self.gate(now_ns, wall_ns)
+
+    def _allow(self) -> None:
+        raft, desk = self._raft, self.desk
+        room = raft.room(reserved=False)
+        desk.room = max(0, room - ENTRY_OVERHEAD_MAX)
+        desk.reserved_room = max(0, raft.room(reserved=True) - room - ENTRY_OVERHEAD_MAX)
+
+    def gate(self, now_ns: int, wall_ns: int) -> bool:
+        """Whether grants may be proposed now (spec 8)."""
+        if self._settings.standalone:
+            return True
+        raft = self._raft
+        configuration = raft.configuration
+        return self._clock.gate(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
+
+    def run_due(self, now_ns: int) -> bool:
+        """Waits that are over and leases that ran out; whether work is left for another turn."""
+        desk = self.desk
+        raft = self._raft
+        configuration = raft.configuration
+        desk.may_expire = not self._clock.rate_proved_wrong(
+            now_ns, raft.me, configuration.voters, configuration.outgoing
+        )
+        desk.run_due(now_ns)
+        return desk.more
+
+    def propose(self, now_ns: int) -> bool:
+        """Hands what the desk has gathered to Raft as one entry; whether there was anything."""
+        desk = self.desk
+        commands: list[LockCommand] = desk.take_pending(now_ns)
+        if commands:
+            data = encode_commands(commands)
+            index = self._raft.propose(data, now_ns, decoded=commands, reserved=True)
+            # The desk stayed within the room that Raft stated at the beginning of the turn.
+            assert index, f"an entry of {len(data)} bytes was refused: {self._raft.refusal(len(data), True)}"
+        if desk.barrier_wanted:
+            desk.barrier_begun(self._raft.begin_barrier())
+            return True
+        return bool(commands)
+
+    def applied(self, commands: list[LockCommand], outcomes: list[int], now_ns: int, *, mine: bool) -> None:
+        """An entry of lock commands was applied: its requests are answered."""
+        self._allow()
+        self.desk.applied(commands, outcomes, now_ns, mine=mine)
+
+    def next_deadline_ns(self) -> int | None:
+        """When the desk wants to be called again."""
+        return self.desk.next_deadline_ns if self.serving else None
+
+
+RETRY_NS = 2 * MS
+"""How soon a node looks again at work that was cut into slices."""

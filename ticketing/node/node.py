@@ -1,0 +1,665 @@
+"""One node: Raft, the lock state, client sessions and peer links joined, without any I/O of its own.
+
+Calls between two flushes are one turn (see `ticketing.node.shell`). A turn begins with the look for a gap in the own
+loop, and ends with one pass through Raft: what was gathered becomes one log entry and one message a follower, what
+is committed is applied, and what that answers is written (spec 6, 8; the order is the invariant: nothing is answered
+before its entry is applied, nothing is applied before it is committed).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from ticketing.locks.codec import UnknownEntry
+from ticketing.locks.restore import BadSnapshot
+from ticketing.locks.table import LockTable
+from ticketing.node import clock_messages, snapshots
+from ticketing.node.clients import Clients
+from ticketing.node.clock_health import ClockHealth, read_together
+from ticketing.node.forming_messages import FirstState
+from ticketing.node.handshake import LinkFacts, LinkFailure, LinkPeer, Refusal
+from ticketing.node.lead import RETRY_NS, Lead
+from ticketing.node.link import PeerKind
+from ticketing.node.membership import Membership
+from ticketing.node.peers import Peers
+from ticketing.node.session import ClientSession
+from ticketing.node.settings import NodeSettings, Place
+from ticketing.node.shell import Link, Shell
+from ticketing.node.shown import Mark, ShownRecord, Shows
+from ticketing.node.state import ReplicatedState, formed_state
+from ticketing.raft import messages as raft_messages
+from ticketing.raft.raft import Output, Raft, Role
+from ticketing.raft.replica import UnsupportedEntry
+from ticketing.raft.types import MS, Base, Entry, EntryKind, Member
+
+GAP_NS = 150 * MS
+"""A turn that begins this much later than the former one ended shows that the own loop stood still."""
+TICK_NS = 50 * MS
+PASSES_MAX = 8
+"""Rounds of propose, commit and apply in one flush; what is left then waits for the next turn."""
+DISMANTLE_SLICE = 2_000
+
+REMOVED_STATUS = 12
+"""Exit status of a process that was told that it is removed (command line: exit codes)."""
+
+
+class Node:
+    """The public face of the node, called by a shell; see `ticketing.server.node_api`."""
+
+    def __init__(self, settings: NodeSettings, shell: Shell) -> None:
+        self.settings = settings
+        self.shell = shell
+        self.rng = Random(int.from_bytes(shell.random_bytes(16)))
+        self.incarnation = int.from_bytes(shell.random_bytes(8)) >> 1 | 1
+        self.place: Place = next(place for place in settings.places if place.name == settings.place)
+        self.clients = Clients(settings, shell, self.place.client)
+        self.peers = Peers(self, shell, settings.peer_secrets, self.rng)
+        self.clock = ClockHealth(settings.delta_ns)
+        self.shown = ShownRecord()
+        self.raft: Raft | None = None
+        self.state: ReplicatedState | None = None
+        self.lead: Lead | None = None
+        self.membership = Membership(self)
+        self.gaps = 0
+        """How often the own loop stood still."""
+        self._in_turn = False
+        self._seen_ns = shell.elapsed_ns()
+        self._housekeeping_ns = self._seen_ns
+        self._sender: snapshots.SnapshotSender | None = None
+        self._receivers: dict[Link, snapshots.SnapshotReceiver] = {}
+        self._replaced: list[LockTable] = []
+        self._work_left = False
+        self._rounds = 0
+
+    @property
+    def member(self) -> Member:
+        """This process life; NodeId 0 without membership."""
+        return self.raft.me if self.raft is not None else Member(0, self.incarnation)
+
+    # --- turns
+
+    def start(self) -> None:
+        """Begins: a standalone node forms its domain, others dial their peers."""
+        self._turn()
+        self.membership.start(self._seen_ns)
+        self.set_targets()
+
+    def _turn(self) -> int:
+        """Every call from outside begins with this. A fresh reading of the elapsed clock."""
+        now_ns = self.shell.elapsed_ns()
+        if not self._in_turn:
+            self._in_turn = True
+            self.shell.request_flush()
+            gap_ns = now_ns - self._seen_ns
+            if gap_ns > GAP_NS:
+                self._after_gap(gap_ns, now_ns)
+            self._seen_ns = now_ns
+            lead = self.lead
+            if lead is not None:
+                if lead.serving:
+                    now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
+                    lead.begin_turn(now_ns, wall_ns)
+        return now_ns
+
+    def _after_gap(self, gap_ns: int, now_ns: int) -> None:
+        """The own loop stood still. A leader may have been deposed meanwhile: nothing is answered before a
+        majority has confirmed it (spec 9).
+        """
+        self.gaps += 1
+        self.shell.log("warning", "the loop stood still", ms=gap_ns // MS)
+        if self.raft is not None:
+            self.raft.after_gap(gap_ns, now_ns)
+            self._sync_lead(now_ns)
+
+    def flush(self) -> None:
+        """Ends a turn."""
+        now_ns = self.shell.elapsed_ns()
+        self._work_left = False
+        raft = self.raft
+        if raft is not None:
+            self._pass(raft, now_ns)
+        if self.clients.run_announcement():
+            self._work_left = True
+        if self.raft is None or self.raft.confirmed:
+            self.clients.write_out(now_ns)
+        self._in_turn = False
+        self._seen_ns = now_ns
+
+    def _pass(self, raft: Raft, now_ns: int) -> None:
+        lead = self.lead
+        if lead is not None and lead.serving and lead.run_due(now_ns):
+            self._work_left = True
+        for _ in range(PASSES_MAX):
+            proposed = lead is not None and lead.serving and lead.propose(now_ns)
+            output = raft.take_output(now_ns)
+            self._carry_out(output, now_ns)
+            lead = self.lead
+            if not proposed and not output.committed and not output.barriers:
+                return
+        self._work_left = True
+
+    def _carry_out(self, output: Output, now_ns: int) -> None:
+        """The duties of one output of Raft, in order: send, apply, answer."""
+        for member, message in output.messages:
+            self.peers.send(member.incarnation, PeerKind.RAFT, raft_messages.encode(message))
+        if output.committed:
+            self._apply(output.committed, now_ns)
+        self._sync_lead(now_ns)
+        lead = self.lead
+        if lead is not None:
+            for barrier in output.barriers:
+                lead.desk.barrier_passed(barrier, now_ns)
+            for probed in lead.desk.probes:
+                self.clients.probe(probed)  # type: ignore[arg-type]
+            lead.desk.probes.clear()
+        for member in output.snapshots_wanted:
+            self._want_snapshot(member, now_ns)
+        for member in output.given_up:
+            self.shell.log("warning", "member given up: its snapshot took too long", member=str(member))
+            self._drop_sender(member)
+        for member in output.rolled_back:
+            self.shell.log("error", "member shows a shorter log than it acknowledged", member=str(member))
+
+    def _apply(self, entries: list[Entry], now_ns: int) -> None:
+        state, lead = self.state, self.lead
+        assert state is not None
+        for entry in entries:
+            mine = entry.decoded is not None and lead is not None and entry.term == lead.term
+            try:
+                applied = state.apply(entry)
+            except UnknownEntry as error:
+                # Skipping it would part this node from the others (spec 6).
+                self.shell.stop(1, f"log entry {entry.index} cannot be applied: {error}")
+                raise
+            if applied is not None:
+                if lead is not None:
+                    lead.applied(*applied, now_ns, mine=mine)
+            elif entry.kind == EntryKind.CONFIGURATION:
+                self.membership.configuration_applied(now_ns)
+                self.set_targets()
+
+    def next_deadline_ns(self) -> int:
+        """When `tick` is due at the latest."""
+        deadline_ns = self._housekeeping_ns
+        raft = self.raft
+        if raft is not None:
+            deadline_ns = min(deadline_ns, raft.next_deadline_ns)
+        lead = self.lead
+        if lead is not None:
+            due_ns = lead.next_deadline_ns()
+            if due_ns is not None:
+                deadline_ns = min(deadline_ns, due_ns)
+        if self._work_left or self._sender is not None or self._replaced:
+            deadline_ns = min(deadline_ns, self._seen_ns + RETRY_NS)
+        return deadline_ns
+
+    def tick(self) -> None:
+        """Time has passed."""
+        now_ns = self._turn()
+        raft = self.raft
+        if raft is not None:
+            raft.tick(now_ns)
+        if self._sender is not None:
+            self._step_sender(self._sender, now_ns)
+        for link, receiver in list(self._receivers.items()):
+            if receiver.finishing:
+                self._step_receiver(link, receiver, now_ns)
+        if self._replaced and self._replaced[-1].dismantle(DISMANTLE_SLICE):
+            self._replaced.pop()
+        if now_ns >= self._housekeeping_ns:
+            self._housekeeping_ns = now_ns + TICK_NS
+            self._housekeeping(now_ns)
+
+    def _housekeeping(self, now_ns: int) -> None:
+        self._rounds += 1
+        if not self.settings.standalone:
+            self.peers.tick(now_ns)
+            self._probe_clocks(now_ns)
+        if self._rounds % 2 == 0:
+            self.clients.tick(now_ns)
+        self.membership.tick(now_ns)
+        if self.raft is not None:
+            self._sync_lead(now_ns)
+
+    # --- the lead
+
+    def _sync_lead(self, now_ns: int) -> None:
+        """Follows Raft's role: takes the lead's desk up, opens or closes it, or drops it."""
+        raft, state, lead = self.raft, self.state, self.lead
+        assert raft is not None
+        assert state is not None
+        leading = raft.role is Role.LEADER
+        if lead is not None and (not leading or lead.term != raft.term):
+            self._stand_down(lead, now_ns)
+            lead = None
+        if leading and lead is None:
+            self.lead = lead = Lead(raft, state, self.clock, self.settings, now_ns)
+            self.clients.desk_of_lead = lead.desk
+            lead.desk.dirty = self.clients.dirty  # type: ignore[assignment]
+            self.clients.announce(None)
+            self.clients.hold()
+            self.membership.lead_began(now_ns)
+            self.shell.log("info", "leading", term=raft.term)
+        quarantine = state.in_quarantine(now_ns)
+        if lead is not None:
+            serving = raft.confirmed and state.applied_term == raft.term and not quarantine
+            if serving != lead.serving:
+                lead.serving = serving
+                if serving:
+                    lead.desk.open()
+                    now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
+                    lead.begin_turn(now_ns, wall_ns)
+                    self.clients.serve(lead.desk)
+                    self._work_left = True
+                    self.shell.log("info", "serving", term=raft.term, keys=len(state.table.held))
+                else:
+                    self.clients.hold()
+            elif not serving and quarantine:
+                self.clients.stand_down()
+        leader = raft.leader
+        address = self._client_address(leader) if leader is not None else None
+        self.clients.moved_to = address
+        known = lead.serving if lead is not None else state.applied_term == raft.term and not quarantine
+        self.clients.announce(address if known else None)
+
+    def _stand_down(self, lead: Lead, now_ns: int) -> None:
+        self.lead = None
+        raft = self.raft
+        assert raft is not None
+        self.clients.moved_to = self._client_address(raft.leader) if raft.leader is not None else None
+        self.clients.announce(None)
+        stranded = lead.desk.step_down(now_ns)
+        self.clients.desk_of_lead = None
+        self.clients.stand_down()
+        for session in stranded:
+            self.clients.move(session)  # type: ignore[arg-type]
+        if self._sender is not None:
+            self._drop_sender(self._sender.member)
+        self.membership.lead_ended(now_ns)
+        self.shell.log("info", "not leading any more", term=raft.term)
+
+    def _client_address(self, member: Member) -> str | None:
+        assert self.state is not None
+        record = self.state.members.find(member)
+        return record.client if record is not None else None
+
+    # --- becoming a member
+
+    def become_founder(self, first: FirstState, now_ns: int) -> None:
+        """This process is a voter of a domain that has just formed."""
+        record = next(record for record in first.members if record.incarnation == self.incarnation)
+        state, base = formed_state(first, now_ns)
+        self._begin(Member(record.node_id, self.incarnation), state, base, now_ns)
+        assert self.raft is not None
+        if record == first.members[0]:
+            self.raft.leader_gone(now_ns)  # one of them need not wait for a timeout: the first one asks at once
+
+    def become_learner(self, node_id: int, state: ReplicatedState, now_ns: int) -> None:
+        """This process was taken into a domain; `state` is empty and is replaced by the leader's snapshot."""
+        self._begin(Member(node_id, self.incarnation), state, Base(0, 0, state_configuration()), now_ns)
+
+    def _begin(self, me: Member, state: ReplicatedState, base: Base, now_ns: int) -> None:
+        self.raft = Raft(me, base, self.settings.raft, self.rng, now_ns)
+        self.state = state
+        self.clock.delta_ns = state.domain.delta_ns
+        self._take_up(state)
+        for peer in self.peers.reachable():
+            self.raft.link_up(self.member_of(peer) or peer.member, now_ns)
+
+    def _take_up(self, state: ReplicatedState) -> None:
+        self.clients.active = True
+        self.clients.domain_shown = state.domain.shown
+        self.membership.took_up(state)
+
+    def leave_domain(self) -> None:
+        """Drops membership and all state (the operator forms a new domain, spec 9)."""
+        if self.lead is not None:
+            self._stand_down(self.lead, self._seen_ns)
+        if self.state is not None:
+            self._replaced.append(self.state.table)
+        self.raft = None
+        self.state = None
+        self.clients.active = False
+        self.clients.domain_shown = None
+        self.clients.announce(None)
+        for link in list(self._receivers):
+            self.peers.close(link, self._seen_ns)
+
+    # --- peer links: who may be there (LinkHost)
+
+    def facts(self) -> LinkFacts:
+        """What this process says about itself to a peer."""
+        settings = self.settings
+        return LinkFacts(
+            settings.place,
+            self.member.node_id,
+            self.incarnation,
+            self.state.domain.domain_id if self.state is not None else "",
+            settings.cluster,
+            settings.permit,
+            settings.version,
+        )
+
+    def shows(self) -> Shows:
+        """The Raft state of this process."""
+        return Shows(*self.raft.shows()) if self.raft is not None else Shows()
+
+    def mark(self) -> Mark:
+        """An own nonce is about to be sent."""
+        return self.shown.mark()
+
+    def judge(self, peer: LinkPeer, mark: Mark) -> str | None:
+        """Why this proved process gets no link (spec 9, Identity)."""
+        state = self.state
+        if state is None or not peer.domain:
+            return None
+        if peer.domain != state.domain.domain_id:
+            return Refusal.OTHER_DOMAIN
+        member = peer.member
+        record = state.members.by_node_id(member.node_id)
+        if record is not None and record.incarnation != member.incarnation:
+            return Refusal.OTHER_INCARNATION
+        if state.members.removed(member.node_id):
+            return Refusal.REMOVED
+        if self.shown.rolled_back(member, peer.shows, mark):
+            return Refusal.ROLLED_BACK
+        self.shown.seen(member, peer.shows.term, peer.shows.vote)
+        return None
+
+    def member_of(self, peer: LinkPeer) -> Member | None:
+        """The peer as a member of our domain: as our state knows its process life, else as it names itself."""
+        state = self.state
+        if state is None:
+            return None
+        record = state.members.by_incarnation(peer.facts.incarnation)
+        if record is not None:
+            return Member(record.node_id, record.incarnation)
+        return peer.member if peer.domain == state.domain.domain_id and peer.facts.node_id else None
+
+    # --- peer links: what happens on them (PeerHost)
+
+    def peer_up(self, peer: LinkPeer) -> None:
+        """An own link to this process is up."""
+        now_ns = self.shell.elapsed_ns()
+        self.clock.watch(peer.facts.incarnation, now_ns)
+        self._probe_clocks(now_ns)
+        member = self.member_of(peer)
+        if self.raft is not None and member is not None:
+            self.raft.link_up(member, now_ns)
+        self.membership.peer_up(peer, now_ns)
+
+    def peer_down(self, peer: LinkPeer) -> None:
+        """The own link to this process is over."""
+        now_ns = self.shell.elapsed_ns()
+        member = self.member_of(peer)
+        if self.raft is not None and member is not None:
+            self.raft.link_down(member, now_ns)
+        self.membership.peer_down(peer, now_ns)
+
+    def peer_gone(self, incarnation: int) -> None:
+        """This process life has ended. A follower need not wait for a timeout of that leader (spec 9)."""
+        raft = self.raft
+        now_ns = self.shell.elapsed_ns()
+        self.clock.forget(incarnation)
+        if raft is not None and raft.leader is not None and raft.leader.incarnation == incarnation:
+            self.shell.log("info", "the leader's process is gone", member=str(raft.leader))
+            raft.leader_gone(now_ns)
+
+    def turned_away(self, place: str, failure: LinkFailure) -> None:
+        """A link was refused in its handshake."""
+        if failure.by_peer and self.state is not None and failure.reason == Refusal.REMOVED:
+            self.removed(f"{place} says that this process was replaced")
+        self.membership.turned_away(place, failure)
+
+    def removed(self, why: str) -> None:
+        """This process is no member any more and stops for good (spec 9, Rejoin)."""
+        self.shell.log("error", "removed from the cluster", why=why)
+        self.clients.close_all("shutting_down")
+        self.shell.stop(REMOVED_STATUS, f"removed from the cluster: {why}")
+
+    def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes) -> None:
+        """A frame of a proved peer."""
+        try:
+            if kind == PeerKind.RAFT:
+                self._raft_message(peer, payload)
+            elif kind == PeerKind.CLOCK:
+                self._clock_message(peer, payload)
+            elif kind == PeerKind.SNAPSHOT:
+                self._snapshot_message(peer, link, payload)
+            else:
+                self.membership.receive(peer, kind, payload, self.shell.elapsed_ns())
+        except (msgspec.DecodeError, BadSnapshot) as error:
+            self.shell.log(
+                "warning", "a peer's message cannot be read", place=peer.place, kind=kind, reason=str(error)
+            )
+            self.peers.close(link, self.shell.elapsed_ns())
+        except UnsupportedEntry as error:
+            self.shell.stop(1, f"the leader writes what this program cannot read: {error}")
+
+    def _raft_message(self, peer: LinkPeer, payload: bytes) -> None:
+        if self.raft is None:
+            self.membership.raft_heard(peer, self.shell.elapsed_ns())
+            if self.raft is None:
+                return
+        member = self.member_of(peer)
+        if member is None or (self.state is not None and self.state.members.removed(member.node_id)):
+            self.membership.stranger(peer)
+            return
+        message = raft_messages.decode(payload)
+        self._note_shown(member, message)
+        # A reading made after the bytes were read: the stamp of every entry in it (spec 7).
+        self.raft.step(member, message, self.shell.elapsed_ns())
+
+    def _note_shown(self, member: Member, message: raft_messages.Message) -> None:
+        vote: Member | None = None
+        if isinstance(message, raft_messages.AppendEntries | raft_messages.VoteRequest):
+            vote = member
+        elif isinstance(message, raft_messages.VoteAnswer) and message.granted:
+            vote = self.member
+        self.shown.seen(member, message.term, vote)
+
+    def _clock_message(self, peer: LinkPeer, payload: bytes) -> None:
+        now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
+        message = clock_messages.decode(payload)
+        incarnation = peer.facts.incarnation
+        if isinstance(message, clock_messages.ClockProbe):
+            reply = self.clock.answer(incarnation, message, now_ns, wall_ns, now_ns, wall_ns)
+            self.peers.send(incarnation, PeerKind.CLOCK, clock_messages.encode(reply))
+        else:
+            self.clock.reply(incarnation, message, now_ns, wall_ns)
+
+    def _probe_clocks(self, now_ns: int) -> None:
+        for incarnation in self.clock.due(now_ns):
+            if not self.peers.is_up(incarnation):
+                continue
+            now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
+            probe = self.clock.probe(incarnation, now_ns, wall_ns, self.inside(now_ns, wall_ns))
+            self.peers.send(incarnation, PeerKind.CLOCK, clock_messages.encode(probe))
+
+    def inside(self, now_ns: int, wall_ns: int) -> bool | None:
+        """Whether this node finds its wall clock within Δ/2 of a majority; None without membership."""
+        raft = self.raft
+        if raft is None:
+            return None
+        configuration = raft.configuration
+        return self.clock.gate(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
+
+    def set_targets(self) -> None:
+        """Dials every address where a peer may be: the configured ones, and those of all members."""
+        if self.settings.standalone:
+            return
+        targets = {
+            place.peer: place.name for place in self.settings.places if place.name != self.settings.place
+        }
+        if self.state is not None:
+            for record in self.state.members.records:
+                if record.incarnation != self.incarnation:
+                    targets[record.peer] = record.place
+        targets.update(self.membership.targets())
+        targets.pop(self.place.peer, None)
+        self.peers.set_targets(targets.items(), self.shell.elapsed_ns())
+
+    # --- snapshots out
+
+    def _want_snapshot(self, member: Member, now_ns: int) -> None:
+        raft, state = self.raft, self.state
+        assert raft is not None
+        assert state is not None
+        if self._sender is not None:
+            return  # one at a time; Raft asks again
+        record = state.members.find(member)
+        if record is None or not self.peers.is_up(member.incarnation):
+            return
+        base = raft.snapshot_base()
+        sender = snapshots.SnapshotSender(self.shell, member, state, base, self.settings.snapshot_bytes_per_s)
+        raft.snapshot_begun(member, base, now_ns)
+        self._sender = sender
+        sender.link = None
+        self._snapshot_link = self.peers.dial_snapshot(record.peer)
+        self.shell.log("info", "sending a snapshot", to=record.place, keys=sender.total_records)
+
+    def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
+        """The link of a snapshot is up; it must lead to the very process that it is for."""
+        sender = self._sender
+        if sender is None or sender.member.incarnation != peer.facts.incarnation:
+            self.peers.close(link, self.shell.elapsed_ns())
+            return
+        sender.connected(link)
+
+    def snapshot_link_down(self, link: Link) -> None:
+        """The link of a snapshot, out or in, is over."""
+        self._receivers.pop(link, None)
+        if not link.inbound and self._sender is not None and self._sender.link in (None, link):
+            self._drop_sender(self._sender.member)
+
+    def _step_sender(self, sender: snapshots.SnapshotSender, now_ns: int) -> None:
+        sender.step(now_ns)
+        if sender.stalled(now_ns):
+            self.shell.log("warning", "snapshot stalled", member=str(sender.member))
+            self._drop_sender(sender.member)
+
+    def _drop_sender(self, member: Member) -> None:
+        sender = self._sender
+        if sender is None or sender.member != member:
+            return
+        self._sender = None
+        link = sender.link
+        sender.link = None
+        sender.close()
+        if link is not None:
+            self.peers.close(link, self.shell.elapsed_ns())
+        if self.raft is not None:
+            self.raft.snapshot_failed(member, self.shell.elapsed_ns())
+
+    def link_writable(self, link: Link) -> None:
+        """A full write buffer has drained."""
+        now_ns = self._turn()
+        if self._sender is not None and self._sender.link is link:
+            self._step_sender(self._sender, now_ns)
+
+    # --- snapshots in
+
+    def _snapshot_message(self, peer: LinkPeer, link: Link, payload: bytes) -> None:
+        now_ns = self.shell.elapsed_ns()
+        message = snapshots.decode(payload)
+        if isinstance(message, snapshots.Installed):
+            sender = self._sender
+            if sender is not None and sender.member.incarnation == peer.facts.incarnation:
+                self._sender = None
+                link_out = sender.link
+                sender.link = None
+                sender.close()
+                if link_out is not None:
+                    self.peers.close(link_out, now_ns)
+                if self.raft is not None:
+                    self.raft.snapshot_done(sender.member, now_ns)
+            return
+        if peer.purpose != "snapshot" or self.raft is None:
+            return
+        receiver = self._receivers.get(link)
+        if receiver is None:
+            receiver = self._receivers[link] = snapshots.SnapshotReceiver()
+        receiver.receive(message, now_ns)
+        if receiver.finishing:
+            self._step_receiver(link, receiver, now_ns)
+
+    def _step_receiver(self, link: Link, receiver: snapshots.SnapshotReceiver, now_ns: int) -> None:
+        state = receiver.step()
+        if state is None:
+            self._work_left = True
+            return
+        del self._receivers[link]
+        raft = self.raft
+        base = receiver.base
+        assert raft is not None
+        assert base is not None
+        if raft.restore(base, now_ns):
+            if self.state is not None:
+                self._replaced.append(self.state.table)
+            self.state = state
+            self._take_up(state)
+            self.set_targets()
+            self.shell.log("info", "snapshot installed", index=base.index, keys=len(state.table.held))
+        peer = link.logic.peer
+        installed = snapshots.encode(snapshots.Installed(base.index))
+        self.peers.send(peer.facts.incarnation, PeerKind.SNAPSHOT, installed)
+
+    # --- what the shell calls
+
+    def session_opened(self, source: str, remote: str) -> ClientSession:
+        """A client connection stands, TLS included."""
+        self._turn()
+        return self.clients.opened(source, remote)
+
+    def session_data(self, session: ClientSession, data: bytes) -> None:
+        """Bytes of a client."""
+        if not self._in_turn:
+            self._turn()
+        self.clients.data(session, data)
+
+    def session_overdue(self, session: ClientSession) -> None:
+        """The deadline for authenticating is over."""
+        self._turn()
+        self.clients.overdue(session)
+
+    def session_slow(self, session: ClientSession) -> None:
+        """The session's write buffer was full for too long."""
+        self._turn()
+        self.clients.slow(session)
+
+    def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
+        """The connection is over."""
+        self._turn()
+        self.clients.ended(session, by_timeout=by_timeout)
+
+    def link_up(self, link: Link) -> None:
+        """A link stands, TLS included."""
+        self.peers.link_up(link, self._turn())
+
+    def link_data(self, link: Link, data: bytes) -> None:
+        """Bytes of a peer."""
+        self.peers.link_data(link, data, self._turn())
+
+    def link_down(self, link: Link, *, refused: bool) -> None:
+        """A link is over, or never came about."""
+        self.peers.link_down(link, refused=refused, now_ns=self._turn())
+
+    def begin_stop(self, *, force: bool = False) -> None:
+        """Leaves in good order, or at once."""
+        self.membership.begin_stop(self._turn(), force=force)
+
+    def form(self, *, first: bool, first_token: int) -> str | None:
+        """Forms a domain at the operator's word; otherwise why not."""
+        return self.membership.operator_form(self._turn(), first=first, first_token=first_token)
+
+    def transfer(self, place: str | None) -> str | None:
+        """Gives the lead to a place, or to whoever is fit; otherwise why not."""
+        return self.membership.transfer(place, self._turn())
+
+    def reload(self, settings: NodeSettings) -> None:
+        """New tokens and secrets; running sessions and links go on."""
+        self.settings = settings
+        self.clients.tokens = settings.client_tokens
+        self.peers.secrets = settings.peer_secrets
