@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,9 +55,8 @@ def test_an_address_has_one_form(text: str, shown: str) -> None:
     ],
 )
 def test_a_bad_address_is_refused_with_the_right_form(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match=re.escape(told)):
         parse_address(text)
-    assert told in str(error.value)
 
 
 def test_an_address_without_a_port_takes_the_default_where_there_is_one() -> None:

@@ -77,7 +77,7 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. Whatever the user or the network got wrong is told in a line."""
+    """Runs one command; returns its exit code. What the user or the network got wrong is told in a line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     words, command = _split(words)
     debug = "--debug" in words

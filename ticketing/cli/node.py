@@ -34,6 +34,12 @@ def start(
             help="Where an earlier process ended: take its place under a new NodeId, or stop and say so.",
         ),
     ] = True,
+    ready_fd: Annotated[
+        int | None,
+        typer.Option(
+            metavar="FD", help="A descriptor that gets one JSON line when the node listens.", hidden=True
+        ),
+    ] = None,
 ) -> int:
     """Run a node in the foreground: the one of this folder, or the lowest here that is not running."""
     from ticketing.config.load import load_node
@@ -47,4 +53,4 @@ def start(
 
     from ticketing.server.run import run_node
 
-    return run_node(loaded.settings)
+    return run_node(loaded.settings, ready_fd=ready_fd)

@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ticketing.cli.errors import usage_error
+from ticketing.cli.admin_client import AdminAccess
+from ticketing.cli.errors import usage_error, warn
 from ticketing.cli.output import FORMATS
+from ticketing.config.client_file import Access, Typed, find_access, find_admin
 
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="text or json.")]
+
+
+Config = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="The cluster's client.toml, or its folder.")
+]
+AdminConfig = Annotated[
+    str | None, typer.Option("--admin-config", metavar="FILE", help="Default: admin.toml beside client.toml.")
+]
+Addr = Annotated[
+    list[str] | None,
+    typer.Option("--addr", metavar="HOST:PORT", help="A node's client address; may be repeated."),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option("--token-file", metavar="FILE", help="Holds the client token (or: TICKETING_TOKEN)."),
+]
+Tls = Annotated[
+    str | None,
+    typer.Option("--tls", metavar="MODE", help="off, system-roots, insecure-skip-verify, or a CA file."),
+]
+
+
+def access_of(typed: Typed) -> Access:
+    """The cluster that is meant, with its warnings told."""
+    access = find_access(typed, os.environ, Path.cwd())
+    for problem in access.warnings:
+        warn(str(problem))
+    return access
+
+
+def admin_of(typed: Typed) -> AdminAccess:
+    """The admin planes of the cluster that is meant, with the file's warnings told."""
+    facts = find_admin(typed, os.environ, Path.cwd())
+    for problem in facts.warnings:
+        warn(str(problem))
+    return AdminAccess(facts.nodes, facts.token, facts.tls)
 
 
 def wants_json(output: str) -> bool:

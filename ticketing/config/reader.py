@@ -60,13 +60,12 @@ class TomlFile:
     def secret(self, key: str, text: str) -> str | None:
         """The content of the file at `text`, without its closing line break. Loose modes are warned of."""
         path = self.beside(text)
-        try:
-            content = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            self.problem(key, f"cannot read {path}: {reason(error)}")
+        content, fault = read_secret_file(path)
+        if fault:
+            self.problem(key, f"cannot read {path}: {fault}")
             return None
         self.check_mode(path, key)
-        return content.rstrip("\r\n")
+        return content
 
     def check_mode(self, path: Path, key: str = "") -> None:
         """Warns of a file with secrets that others on this machine may read."""
@@ -151,6 +150,14 @@ def read_toml(path: Path) -> TomlFile:
     if not data:
         raise fail("is empty")
     return TomlFile(path, data, text)
+
+
+def read_secret_file(path: Path) -> tuple[str, str]:
+    """The content of a file without its closing line break, and what is wrong where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n"), ""
+    except (OSError, UnicodeDecodeError) as error:
+        return "", reason(error)
 
 
 def reason(error: OSError | UnicodeDecodeError) -> str:
