@@ -1,8 +1,8 @@
 """Failover: the leader is killed, or told to stop, under load; how long until the next grant.
 
 A new acquire leaves every 10 ms whatever became of the former ones (open loop), each on a key of its own, to
-whoever serves. Each trial has a fresh cluster. The gap is the time from the signal to the first grant that was
-asked for after it. Every grant that had been answered before is released at the end: its release must answer `R`.
+whoever serves. Each trial has a fresh cluster. The gap is the time from the signal to the first grant that
+was asked for after it. Every grant that had been answered before is released at the end: that must answer `R`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Closed-loop throughput: acquire+release pairs per second at 1, 16 and 64 workers.
 
-Standalone and with 3 nodes. Each worker takes and releases a key of its own (`own keys`), or 4 keys are shared by
-all (`hand-over`). Client and servers share the machine. Server CPU is that of all node processes together.
+Standalone and with 3 nodes. Each worker takes and releases a key of its own (`own keys`), or all share 4 keys
+(`hand-over`). Client and servers share the machine. Server CPU is that of all node processes together.
 """
 
 from __future__ import annotations

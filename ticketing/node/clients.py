@@ -16,7 +16,6 @@ from ticketing.node.shell import Shell
 from ticketing.protocol import frames
 from ticketing.protocol.decoder import Request
 from ticketing.protocol.handshake import (
-    AUTH_FAILED,
     NONCE_BYTES,
     OK,
     Banner,
@@ -32,6 +31,7 @@ SCAN_TICKS = 10
 """Every session is looked at for its keep-alive once in so many ticks of the node's housekeeping."""
 ANNOUNCE_SLICE = 2_000
 """Sessions told of a new leader in one turn."""
+
 
 class Clients:
     """The sessions of one node, authenticated or not."""
@@ -195,9 +195,11 @@ class Clients:
         outcome = handshake.outcome
         if outcome is None:
             return b""
-        if outcome == AUTH_FAILED:
+        if outcome == frames.AUTH_FAILED:
             self.counters["auth_failed"] += 1
-            self._shell.log("warning", "authentication failed", remote=session.remote, detail=handshake.detail)
+            self._shell.log(
+                "warning", "authentication failed", remote=session.remote, detail=handshake.detail
+            )
             session.ended = True
             self._shell.refuse(session, b"Eauth_failed\n")
             return b""
@@ -257,7 +259,9 @@ class Clients:
             return
         self.counters["moved"] += 1
         leader = self.moved_to
-        self.end(session, frames.encode_moved(leader) if leader is not None else frames.encode_error("no_leader"))
+        self.end(
+            session, frames.encode_moved(leader) if leader is not None else frames.encode_error("no_leader")
+        )
 
     def serve(self, desk: Desk) -> None:
         """The lead may answer from now on: requests that were held reach the desk in their order."""

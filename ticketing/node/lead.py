@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ticketing.locks.codec import ENTRY_OVERHEAD_MAX, encode_commands
 from ticketing.locks.commands import LockCommand
-from ticketing.locks.desk import Desk
-from ticketing.locks.limits import DeskLimits
+from ticketing.locks.desk import Desk, DeskLimits
 from ticketing.node.clock_health import ClockHealth
 from ticketing.node.settings import NodeSettings
 from ticketing.node.state import ReplicatedState
-from ticketing.raft.raft import Raft
+from ticketing.raft.core import Raft
 from ticketing.raft.types import MS
 
 WALL_PER_MS = 1_000_000
@@ -70,7 +69,7 @@ class Lead:
         desk = self.desk
         raft = self._raft
         configuration = raft.configuration
-        desk.may_expire = not self._clock.rate_proved_wrong(
+        desk.rate_ok = not self._clock.rate_proved_wrong(
             now_ns, raft.me, configuration.voters, configuration.outgoing
         )
         desk.run_due(now_ns)
@@ -84,7 +83,9 @@ class Lead:
             data = encode_commands(commands)
             index = self._raft.propose(data, now_ns, decoded=commands, reserved=True)
             # The desk stayed within the room that Raft stated at the beginning of the turn.
-            assert index, f"an entry of {len(data)} bytes was refused: {self._raft.refusal(len(data), True)}"
+            assert index, (
+                f"an entry of {len(data)} bytes was refused: {self._raft.refusal(len(data), reserved=True)}"
+            )
         if desk.barrier_wanted:
             desk.barrier_begun(self._raft.begin_barrier())
             return True

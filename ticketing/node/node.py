@@ -18,7 +18,7 @@ from ticketing.locks.table import LockTable
 from ticketing.node import clock_messages, snapshots
 from ticketing.node.clients import Clients
 from ticketing.node.clock_health import ClockHealth, read_together
-from ticketing.node.forming_messages import FirstState
+from ticketing.node.first_state import FirstState
 from ticketing.node.handshake import LinkFacts, LinkFailure, LinkPeer, Refusal
 from ticketing.node.lead import RETRY_NS, Lead
 from ticketing.node.link import PeerKind
@@ -30,9 +30,10 @@ from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
 from ticketing.node.state import ReplicatedState, formed_state
 from ticketing.raft import messages as raft_messages
-from ticketing.raft.raft import Output, Raft, Role
-from ticketing.raft.replica import UnsupportedEntry
-from ticketing.raft.types import MS, Base, Entry, EntryKind, Member
+from ticketing.raft.core import Output, Raft
+from ticketing.raft.election import Role
+from ticketing.raft.replica import UnsupportedEntryError
+from ticketing.raft.types import BLANK, MS, Base, Entry, EntryKind, Member
 
 GAP_NS = 150 * MS
 """A turn that begins this much later than the former one ended shows that the own loop stood still."""
@@ -122,7 +123,7 @@ class Node:
             self._pass(raft, now_ns)
         if self.clients.run_announcement():
             self._work_left = True
-        if self.raft is None or self.raft.confirmed:
+        if self.lead is None or (raft is not None and raft.confirmed):
             self.clients.write_out(now_ns)
         self._in_turn = False
         self._seen_ns = now_ns
@@ -294,11 +295,13 @@ class Node:
         self._begin(Member(record.node_id, self.incarnation), state, base, now_ns)
         assert self.raft is not None
         if record == first.members[0]:
-            self.raft.leader_gone(now_ns)  # one of them need not wait for a timeout: the first one asks at once
+            self.raft.leader_gone(
+                now_ns
+            )  # one of them need not wait for a timeout: the first one asks at once
 
     def become_learner(self, node_id: int, state: ReplicatedState, now_ns: int) -> None:
         """This process was taken into a domain; `state` is empty and is replaced by the leader's snapshot."""
-        self._begin(Member(node_id, self.incarnation), state, Base(0, 0, state_configuration()), now_ns)
+        self._begin(Member(node_id, self.incarnation), state, BLANK, now_ns)
 
     def _begin(self, me: Member, state: ReplicatedState, base: Base, now_ns: int) -> None:
         self.raft = Raft(me, base, self.settings.raft, self.rng, now_ns)
@@ -435,7 +438,7 @@ class Node:
                 "warning", "a peer's message cannot be read", place=peer.place, kind=kind, reason=str(error)
             )
             self.peers.close(link, self.shell.elapsed_ns())
-        except UnsupportedEntry as error:
+        except UnsupportedEntryError as error:
             self.shell.stop(1, f"the leader writes what this program cannot read: {error}")
 
     def _raft_message(self, peer: LinkPeer, payload: bytes) -> None:

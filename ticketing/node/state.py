@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
 from ticketing.locks.codec import decode_commands
 from ticketing.locks.commands import LockCommand
 from ticketing.locks.table import LockTable
-from ticketing.node.forming_messages import FirstState
+from ticketing.node.first_state import FirstState
 from ticketing.node.members import Members
 from ticketing.node.settings import S
-from ticketing.raft.types import Base, Configuration, ConfigurationChange, Entry, EntryKind, Member
+from ticketing.raft.messages import decode_change
+from ticketing.raft.types import Base, Configuration, Entry, EntryKind, Member
 
 FIRST_INDEX = 1
 FIRST_TERM = 1
 """Where the log of a formed domain begins: its first state stands at this index and term."""
-
-change_decoder = msgspec.msgpack.Decoder(ConfigurationChange)
 
 
 class DomainFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -76,12 +77,12 @@ class ReplicatedState:
             entry.decoded = None
             return commands, self.table.apply(commands, entry.stamp_ns)
         if entry.kind == EntryKind.CONFIGURATION:
-            self.members.apply(change_decoder.decode(entry.data).context)
+            self.members.apply(decode_change(entry.data))
         return None
 
     def checksum(self) -> int:
         """Equal on all nodes at equal index (stamps lie outside)."""
-        return hash((self.domain.domain_id, self.domain.first_token, self.table.checksum(), self.members.encode()))
+        return self.table.checksum() ^ zlib.crc32(self.domain.shown.encode() + self.members.encode())
 
 
 def formed_state(first: FirstState, now_ns: int) -> tuple[ReplicatedState, Base]:
