@@ -39,6 +39,17 @@ MOVES = st.builds(
     passing_ns=st.integers(0, 3 * SECOND_NS),
 )
 
+AIMED_MOVES = st.builds(
+    Move,
+    kind=st.sampled_from(["grant", "grant", "free", "extend", "extend"]),
+    key=st.sampled_from(KEYS),
+    aim=st.just(0),
+    owner=OWNERS,
+    lease=st.sampled_from([1, 2, 2, 3]),
+    passing_ns=st.integers(0, 3 * SECOND_NS),
+)
+"""Each of these changes something, if only the key is held."""
+
 
 class TwinTable:
     """What a lock table should hold, each ownership as a dict of plain values, oldest first."""

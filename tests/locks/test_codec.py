@@ -48,6 +48,20 @@ def test_size_of_never_tells_less_than_an_entry_takes(commands: list[LockCommand
     assert len(encode_commands(commands)) <= ENTRY_OVERHEAD_MAX + sum(map(size_of, commands))
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        Turn(b"k" * 128, (1 << 62) - 1, (1 << 64) - 1, 250, (1 << 62) - 1, "\U0001f3ab" * 16, (1 << 62) - 1),
+        Extend(b"k" * 128, (1 << 62) - 1, 250),
+        Cancel(((1 << 64) - 1,) * 1_000),
+        Revoke("i" * 64, Turn(b"k", 1 << 61, 1 << 63, 250, 1 << 61, "n" * 64, 1 << 61), "w" * 64, "y" * 400),
+    ],
+    ids=["turn", "extend", "cancel", "revoke"],
+)
+def test_size_of_holds_for_the_largest_values(command: LockCommand) -> None:
+    assert len(encode_commands([command] * 100)) <= ENTRY_OVERHEAD_MAX + 100 * size_of(command)
+
+
 def test_size_of_is_near_for_what_is_usual() -> None:
     assert size_of(TURN) <= len(msgspec.msgpack.encode(TURN)) + 32
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.locks.table_twin import FIRST_TOKEN, MOVES, Move, TwinTable, filled
+from tests.locks.table_twin import AIMED_MOVES, FIRST_TOKEN, Move, TwinTable, filled
 from ticketing.locks.commands import Extend, Turn
 from ticketing.locks.held import SECOND_NS
 from ticketing.locks.lists import KeyPage
@@ -91,8 +91,8 @@ def test_a_page_given_up_is_closed() -> None:
 
 
 @given(
-    st.lists(MOVES, max_size=25),
-    st.lists(st.one_of(MOVES, st.just("step")), max_size=30),
+    st.lists(AIMED_MOVES, min_size=8, max_size=25),
+    st.lists(st.one_of(AIMED_MOVES, st.just("step")), max_size=30),
     st.sampled_from([b"", b"a", b"b"]),
     st.sampled_from([b"", b"", b"b"]),
     st.integers(1, 4),

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.locks.table_twin import FIRST_TOKEN, MOVES, Move, TwinTable, check_orders, filled, in_token_order
+from tests.locks.table_twin import (
+    AIMED_MOVES,
+    FIRST_TOKEN,
+    MOVES,
+    Move,
+    TwinTable,
+    check_orders,
+    filled,
+    in_token_order,
+)
 from ticketing.locks.commands import Cancel, Extend, Turn
 from ticketing.locks.held import SECOND_NS
 from ticketing.locks.restore import BadSnapshot, SnapshotLoader
@@ -56,16 +65,22 @@ class Reading:
         return loaded
 
 
-STEPS = st.lists(st.one_of(MOVES, MOVES, st.sampled_from(["begin", "slice 1", "slice 3"])), max_size=60)
+STEPS = st.lists(
+    st.one_of(AIMED_MOVES, AIMED_MOVES, MOVES, st.sampled_from(["begin", "slice 1", "slice 1", "slice 2"])),
+    min_size=15,
+    max_size=50,
+)
 
 
-@given(STEPS)
-@settings(max_examples=200, deadline=None)
-def test_a_snapshot_is_the_state_at_its_begin_whatever_is_applied_meanwhile(steps: list[Move | str]) -> None:
+@given(st.lists(AIMED_MOVES, min_size=8, max_size=20), STEPS)
+@settings(max_examples=150, deadline=None)
+def test_a_snapshot_is_the_state_at_its_begin_whatever_is_applied_meanwhile(
+    before: list[Move], meanwhile: list[Move | str]
+) -> None:
     table, twin = LockTable(FIRST_TOKEN), TwinTable()
     readings: list[Reading] = []
     now_ns = 0
-    for step in steps:
+    for step in [*before, "begin", *meanwhile]:
         if isinstance(step, Move):
             now_ns += step.passing_ns
             command = twin.command(step)
@@ -81,7 +96,7 @@ def test_a_snapshot_is_the_state_at_its_begin_whatever_is_applied_meanwhile(step
     assert not table.walks
 
 
-@given(st.lists(MOVES, max_size=40), st.lists(MOVES, max_size=30))
+@given(st.lists(AIMED_MOVES, min_size=8, max_size=30), st.lists(MOVES, max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_a_loaded_table_goes_on_like_the_one_that_was_read(before: list[Move], after: list[Move]) -> None:
     table, twin = LockTable(FIRST_TOKEN), TwinTable()
@@ -123,6 +138,25 @@ def test_a_closed_reader_tells_nothing_more_and_costs_nothing() -> None:
     reader.close()
     assert not table.walks
     assert reader.next_slice(3) == b""
+
+
+def test_a_key_that_changes_before_it_was_told_is_told_as_it_was_and_once() -> None:
+    table = filled(4)
+    reader = table.begin_snapshot()
+    before = table.checksum()
+    slices = [reader.next_slice(1)]
+    middle = (b"key-000002", FIRST_TOKEN + 2)
+    table.apply(
+        [
+            Extend(*middle, 60),
+            Extend(*middle, 60),
+            Turn(*middle, 9, 60),
+            Turn(b"key-000003", FIRST_TOKEN + 3),
+        ],
+        5,
+    )
+    slices += read_all(reader, 1)
+    assert load(reader, slices).checksum() == before
 
 
 def test_the_header_is_fixed_at_begin() -> None:

@@ -174,6 +174,14 @@ def test_a_release_lets_the_next_look_move_the_due_time_on() -> None:
     assert table.next_due_ns() == 3 * SECOND_NS
 
 
+def test_the_next_due_time_is_the_least_over_all_leases() -> None:
+    table = table_with(lease=1)
+    table.apply([Turn(b"middle", 0, B, 3), Turn(b"long", 0, B, 9), Turn(b"k", FIRST_TOKEN)], 0)
+    table.overdue(SECOND_NS, 10)
+    assert table.next_due_ns() == 3 * SECOND_NS
+    assert [held.key for held in table.overdue(3 * SECOND_NS, 10)] == [b"middle"]
+
+
 def test_stamps_never_fall_within_one_lease() -> None:
     table = table_with(lease=10, stamp_ns=900)
     table.apply([Turn(b"same", 0, B, 10), Turn(b"other", 0, B, 11)], 400)

@@ -71,5 +71,5 @@ class OwnerRing:
             places.byteswap()
         ring = cls(size)
         ring._places = places
-        ring._newest = {owner: place for place, owner in enumerate(places)}
+        ring._newest = dict(zip(places, range(len(places)), strict=True))
         return ring
