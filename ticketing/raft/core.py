@@ -229,7 +229,8 @@ class Raft:
 
     def step(self, sender: Member, message: Message, now_ns: int) -> None:
         """A message of an authenticated process of this domain, whether or not it is in any configuration."""
-        if self._replica.configurations.knows_otherwise(sender):
+        replica = self._replica
+        if replica.configurations.knows_otherwise(sender) or sender[0] == replica.me[0]:
             self.refused_incarnations += 1
             return
         election = self._election
@@ -237,8 +238,8 @@ class Raft:
             case AppendReply() | AppendRefusal():
                 self._on_answer(sender, message, now_ns)
             case AppendEntries():
-                if message.term < self._replica.term:
-                    self._replica.send(sender, StaleTerm(self._replica.term))
+                if message.term < replica.term:
+                    replica.send(sender, StaleTerm(replica.term))
                     return
                 election.follow(message.term, sender, now_ns)
                 self._follower.on_append(sender, message, now_ns)
@@ -251,12 +252,12 @@ class Raft:
             case VoteAnswer():
                 election.on_vote_answer(sender, message, now_ns)
             case TimeoutNow():
-                if message.term < self._replica.term:
-                    self._replica.send(sender, StaleTerm(self._replica.term))
+                if message.term < replica.term:
+                    replica.send(sender, StaleTerm(replica.term))
                     return
                 election.on_timeout_now(message.term, now_ns)
             case StaleTerm():
-                if message.term > self._replica.term:
+                if message.term > replica.term:
                     election.enter_term(message.term, now_ns)
             case _:
                 assert_never(message)
