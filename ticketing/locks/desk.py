@@ -1,0 +1,664 @@
+"""The desk of the serving leader: requests in, commands and answers out (spec 4 to 7).
+
+One desk lives as long as one lead. It reads the lock table, decides, appends frames to sessions and commands
+to `pending`; it sends nothing and reads no clock. Its layers: `proposing` (what leaves in this turn), `turns`
+(what is in flight and what follows), and here what comes in: requests, the ends of sessions, barriers, time,
+the end of the lead.
+
+All state is for keys that somebody waits for or that have something in flight. A key that is held, or free,
+with neither costs the desk nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from ticketing.locks.codec import size_of
+from ticketing.locks.commands import Revoke, Turn
+from ticketing.locks.figures import KeyView, QueueView
+from ticketing.locks.held import Held
+from ticketing.locks.keystate import (
+    CANCEL,
+    ENDING,
+    EXTEND,
+    GRANT_KEPT,
+    RELEASE,
+    RESEND,
+    REVOKE,
+    Ask,
+    KeyState,
+)
+from ticketing.locks.session import DeskSession
+from ticketing.locks.table import LockTable
+from ticketing.locks.turns import Turns
+from ticketing.locks.undelivered import unhanded_grants
+from ticketing.locks.views import key_view, longest_queues
+from ticketing.locks.waiting import NEVER_NS, Waiter
+from ticketing.protocol import frames
+from ticketing.protocol.fields import LEASE_MAX, LEASE_MIN, WAIT_MAX
+
+LOST = -2
+"""The outcome of a revocation that the lead did not live to see. It may be repeated under its id."""
+
+TIMEOUTS_PER_SLICE = 1_000
+DROPPED_PER_SLICE = 1_000
+EXPIRIES_PER_SLICE = 256
+KEYS_PER_SLICE = 500
+EXPIRIES_IN_FLIGHT_MAX = 2_000
+EXPIRY_LOOK_NS = 5_000_000
+"""How long overdue keys that are all in flight are left alone."""
+
+
+class DeskLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds beyond which an acquire is answered `B` (spec 4)."""
+
+    waiters_per_session: int = 50_000
+    waiters_per_key: int = 100_000
+    waiters: int = 200_000
+    keys: int = 1_000_000
+
+
+class Desk(Turns):
+    """See the module. Everything the node may touch has no underscore; all times are elapsed nanoseconds."""
+
+    def __init__(
+        self,
+        table: LockTable,
+        limits: DeskLimits | None = None,
+        *,
+        legacy_resend: bool = False,
+        term: int = 0,
+    ) -> None:
+        super().__init__(table, legacy_resend=legacy_resend)
+        self.term = term
+        self.rate_ok = True
+        """This node's clock rate is not proved wrong against a majority: while it is, no lease expires (spec
+        7).
+        """
+        self._limits = limits or DeskLimits()
+        self._open = False
+        self._first_token = 0
+        self._now_ns = 0
+        self._in_ring = table.ring.contains
+        self._leaving: deque[DeskSession] = deque()
+        self._barriers: deque[tuple[int, list[Ask]]] = deque()
+        self._more_overdue = False
+
+    # --- the lead begins
+
+    def open(self) -> None:
+        """From now on requests may come: the first entry of this term is applied. May be called again."""
+        if not self._open:
+            self._open = True
+            self._first_token = self._table.next_token
+
+    @property
+    def gate_open(self) -> bool:
+        """The clock gate (spec 8). Opening it makes `more` true: the pump goes on in slices of `run_due`."""
+        return self._gate_open
+
+    @gate_open.setter
+    def gate_open(self, value: bool) -> None:
+        if value and not self._gate_open:
+            self._grants_short = False
+        self._gate_open = value
+
+    # --- acquire
+
+    def acquire(
+        self, session: DeskSession, op: int, wait: int, lease: int, owner: int, key: bytes, read_ns: int
+    ) -> None:
+        """`A` or `Q` (`op`). `read_ns` was read after the bytes of the request.
+
+        Owner 0 is out of range as well: a turn whose next owner is 0 has no next, and no client draws it.
+        """
+        assert self._open
+        if wait > WAIT_MAX or not LEASE_MIN <= lease <= LEASE_MAX or not owner:
+            self._refuse(session, owner, key, "busy_range")
+        else:
+            self._admit(Waiter(session, op, wait, lease, owner, read_ns), key, read_ns)
+
+    def _admit(self, waiter: Waiter, key: bytes, now_ns: int) -> None:
+        """The rows of spec 5 for an acquire, from top to bottom."""
+        session, owner = waiter.session, waiter.owner
+        # A cancel under way counts like one that is applied: the answer is the same, and true, in either
+        # case.
+        if self._in_ring(owner) or owner in self.cancelling:
+            self.counters["cancelled_owner"] += 1
+            self._send(session, frames.encode_timeout(owner, key))
+            return
+        state = self._states.get(key)
+        held = self._held.get(key)
+        if state is not None or held is not None:
+            self._admit_contended(waiter, key, state, held, now_ns)
+        elif len(self._held) + self._free_states >= self._limits.keys:
+            self._refuse(session, owner, key, "busy_keys")
+        elif self._gate_open:
+            # Free, nobody waits: the hot path.
+            turn = Turn(key, 0, owner, waiter.lease, self.wall_ms, session.name)
+            if self._take_room(size_of(turn), reserve=False):
+                self._fly(self._open_state(key, free=True), turn, waiter, None)
+            else:
+                self._queue(waiter, key, None, free=True, mark=GRANT_KEPT)
+        elif waiter.wait:
+            self._queue(waiter, key, None, free=True, mark=GRANT_KEPT)
+        else:
+            self._refuse(session, owner, key, "busy_clock")
+
+    def _admit_contended(
+        self, waiter: Waiter, key: bytes, state: KeyState | None, held: Held | None, now_ns: int
+    ) -> None:
+        owner = waiter.owner
+        if state is not None and state.next is not None and state.next.owner == owner:
+            older = state.next
+            if older.session.ended and older.lease == waiter.lease:
+                self._take_over(state, waiter)
+                return
+            self._probe(older.session)
+        if self._resends is not None and held is not None and held.owner == owner:
+            if (state is None or not state.flight) and self._resends.is_lost(held.token):
+                if state is not None and state.doomed == held.token:
+                    state.doomed = 0
+                    self._resends.unhanded[held.token] = held.key
+                self._barrier_next.append(self._resends.ask(waiter, held))
+                if state is not None:
+                    self._settle(state, now_ns)
+                return
+            holder = self._resends.session_of(held.token)
+            if holder is not None:
+                self._probe(holder)
+        newest = self._waiters.newest_of_owner(owner)
+        if newest is not None and state is not None and newest.state is state:
+            self._probe(newest.session)
+        if waiter.wait:
+            self._queue(waiter, key, state, free=held is None, mark=0)
+        else:
+            self._try_once(waiter, key, state, held)
+        state = self._states.get(key)
+        if state is None:
+            return
+        if state.next is not None and state.next.owner == owner:
+            self._watch(state, state.next.session)
+        if state.idle:
+            self._close_state(state)
+        elif not state.flight and not state.mark:
+            self._settle(state, now_ns)
+
+    def _try_once(self, waiter: Waiter, key: bytes, state: KeyState | None, held: Held | None) -> None:
+        """Wait 0 on a key that is not simply free. Only an ending in flight, or want of room, lets it stay
+        for once.
+        """
+        if state is None or state.flight > ENDING or (not state.flight and held is not None):
+            free = False
+        else:
+            # An ending is in flight, or the key is free and what was to come next is kept.
+            once = state.once
+            if once is not None and once.session.ended:
+                self._waiters.remove(once)
+                once = None
+            free = once is None and self._head(state, waiter.read_ns) is None and not self._cut
+            self._cut = False
+        if not free:
+            self.counters["not_free"] += 1
+            self._send(waiter.session, frames.encode_timeout(waiter.owner, key))
+        elif state is not None and not state.flight and not self._gate_open:
+            self._refuse(waiter.session, waiter.owner, key, "busy_clock")
+        else:
+            self._queue(waiter, key, state, free=held is None, mark=0)
+
+    def _queue(self, waiter: Waiter, key: bytes, state: KeyState | None, *, free: bool, mark: int) -> None:
+        """Lets an acquire wait, within the bounds."""
+        limits = self._limits
+        waiters = self._waiters
+        if state is not None and state.waiting >= limits.waiters_per_key:
+            reason = "busy_key"
+        elif waiters.count >= limits.waiters:
+            reason = "busy_waiters"
+        elif waiters.of_session(waiter.session) >= limits.waiters_per_session:
+            reason = "busy_session"
+        else:
+            if state is None:
+                state = self._open_state(key, free=free)
+            waiters.add(state, waiter)
+            if mark:
+                self._keep(state, mark)
+            return
+        self._refuse(waiter.session, waiter.owner, key, reason)
+
+    def _take_over(self, state: KeyState, waiter: Waiter) -> None:
+        """A grant in flight whose session has ended is answered to `waiter` of the same owner and lease."""
+        if waiter.state is not None:
+            self._waiters.remove(waiter)
+        state.next = waiter
+        self.counters["taken_over"] += 1
+        if waiter.owner in self._waiters.by_owner:
+            self._watch(state, waiter.session)
+
+    def _probe(self, session: DeskSession) -> None:
+        probes = self.probes
+        if not session.ended and not (probes and probes[-1] is session):
+            probes.append(session)
+
+    # --- release, extend, cancel, revoke
+
+    def release(self, session: DeskSession, token: int, key: bytes, now_ns: int) -> None:
+        """`R`: answered `R` once the key has passed on, `N` where another token holds it."""
+        assert self._open
+        ask = Ask(RELEASE, session, token, key)
+        state = self._states.get(key)
+        if state is None:
+            held = self._held.get(key)
+            if held is None or held.token != token:
+                self._barrier_next.append(ask)
+                return
+            state = self._open_state(key, free=False)
+            turn = Turn(key, token)
+            if self._take_room(size_of(turn), reserve=True):
+                self._fly(state, turn, None, ask)
+                return
+        self._put_aside(state, ask)
+        if not state.flight:
+            self._settle(state, now_ns)
+
+    def extend(self, session: DeskSession, token: int, lease: int, key: bytes, now_ns: int) -> None:
+        """`X`: counts the lease of `token` anew, never shortening it; `N` where another token holds the key."""
+        assert self._open
+        assert LEASE_MIN <= lease <= LEASE_MAX, "the decoder lets no other pass"
+        held = self._held.get(key)
+        state = self._states.get(key)
+        ask = Ask(EXTEND, session, token, key, lease)
+        if state is None:
+            if held is None or held.token != token:
+                self._barrier_next.append(ask)
+                return
+            state = self._open_state(key, free=False)
+        self._put_aside(state, ask)
+        if not state.flight:
+            self._settle(state, now_ns)
+
+    def cancel(self, session: DeskSession, owner: int, key: bytes, now_ns: int) -> None:  # noqa: ARG002
+        """`C`: the owner's request leaves the queue, or its grant is released; no late copy of it is granted.
+
+        On the session that carried the request, while it merely waits, its frames are in order and there is
+        no other copy: it leaves at once and `R` is all that answers both. Otherwise an entry tells every
+        coming leader.
+        """
+        assert self._open
+        waiter = self._waiters.by_owner.get(owner)
+        if (
+            isinstance(waiter, Waiter)
+            and waiter.session is session
+            and owner not in self.cancelling
+            and waiter.state is not None
+            and waiter.state.key == key
+            and (waiter.state.next is None or waiter.state.next.owner != owner)
+            and not self._holds(owner, key)
+            and (self._resends is None or not self._waits_for_barrier(RESEND, owner, key))
+        ):
+            state = self._waiters.remove(waiter)
+            self.counters["cancelled"] += 1
+            self._send(session, frames.encode_released(owner, key))
+            self._close_if_idle(state)
+            return
+        self._propose_cancel(Ask(CANCEL, session, owner, key))
+
+    def _holds(self, owner: int, key: bytes) -> bool:
+        held = self._held.get(key)
+        return held is not None and held.owner == owner
+
+    def revoke(self, command: Revoke, done: Callable[[int], None], now_ns: int) -> None:
+        """An operator ends an ownership. The desk makes the head of the queue its next one, as with a
+        release.
+
+        `done` gets the outcome as the table tells it (the new token, 0, or -1 for no effect), or `LOST`.
+        """
+        assert self._open
+        assert not command.turn.owner, "who is next is the desk's to say"
+        key = command.turn.key
+        ask = Ask(REVOKE, _NOBODY, command.turn.expect, key)
+        ask.command = command
+        ask.done = done
+        state = self._states.get(key) or self._open_state(key, free=key not in self._held)
+        self._put_aside(state, ask)
+        self._settle(state, now_ns)
+
+    # --- a session ends
+
+    def session_ended(
+        self,
+        session: DeskSession,
+        now_ns: int,
+        *,
+        by_timeout: bool = False,
+    ) -> None:
+        """A session is over: its waiters are dead at once (they leave in slices), what it holds stays held.
+
+        What still stands in `session.out` was not handed to the transport: call this before clearing it.
+        """
+        session.ended = True
+        if not self._open or self._closing:
+            return
+        self.counters["sessions_timed_out" if by_timeout else "sessions_closed"] += 1
+        unhanded = [
+            (token, key)
+            for token, _owner, key in unhanded_grants(session.out)
+            if token >= self._first_token and self._holds_token(token, key)
+        ]
+        for token, key in unhanded:
+            self._doom(token, key)
+        resends = self._resends
+        if resends is not None and resends.unhanded:
+            for token, key in list(resends.unhanded.items()):
+                if not self._waits_for_barrier(RESEND, token, key):
+                    del resends.unhanded[token]
+                    self._doom(token, key)
+                    unhanded.append((token, key))
+        for state in self._watching.pop(session, ()):
+            state.watched = None
+            self._look_again(state, now_ns)
+        for _token, key in unhanded:
+            at_key = self._states.get(key)
+            if at_key is not None:
+                self._settle(at_key, now_ns)
+        self._leaving.append(session)
+        self._drop_leaving()
+
+    def _holds_token(self, token: int, key: bytes) -> bool:
+        held = self._held.get(key)
+        return held is not None and held.token == token
+
+    def _doom(self, token: int, key: bytes) -> None:
+        """Has a grant released whose answer reached nobody."""
+        if self._resends is not None and self._resends.may_have_been_read(token):
+            return
+        state = self._states.get(key) or self._open_state(key, free=False)
+        state.doomed = token
+
+    def _look_again(self, state: KeyState, now_ns: int) -> None:
+        """A session ended that held, or had in flight, what another request of the same owner waits for."""
+        older = state.next
+        if older is not None and older.session.ended:
+            waiter = self._waiters.rival(state, older.owner, now_ns, older.lease)
+            if waiter is not None and waiter.owner not in self.cancelling:
+                self._take_over(state, waiter)
+        elif not state.flight:
+            self._settle(state, now_ns)
+
+    def _drop_leaving(self) -> None:
+        left = DROPPED_PER_SLICE
+        leaving = self._leaving
+        while leaving and left:
+            waiters = self._waiters.some_of_session(leaving[0], left)
+            left -= len(waiters)
+            for waiter in waiters:
+                self.counters["dropped"] += 1
+                self._close_if_idle(self._waiters.remove(waiter))
+            if left:
+                leaving.popleft()
+
+    # --- barriers
+
+    @property
+    def barrier_wanted(self) -> bool:
+        """Some answers need proof that this node led after their request had come (spec 5, *barrier*)."""
+        return bool(self._barrier_next)
+
+    def barrier_begun(self, barrier_id: int) -> None:
+        """A barrier begins now: it serves every request that waits for one."""
+        if self._barrier_next:
+            self._barriers.append((barrier_id, self._barrier_next))
+            self._barrier_next = []
+
+    def barrier_passed(self, barrier_id: int, now_ns: int) -> None:
+        """The barrier, and so each begun before it, has passed, and everything committed when it began is
+        applied.
+        """
+        if all(begun != barrier_id for begun, _asks in self._barriers):
+            return
+        passed = -1
+        while passed != barrier_id:
+            passed, asks = self._barriers.popleft()
+            for ask in asks:
+                self._after_barrier(ask, now_ns)
+
+    def _after_barrier(self, ask: Ask, now_ns: int) -> None:
+        held = self._held.get(ask.key)
+        if ask.kind == RESEND:
+            self._answer_resend(ask, held, now_ns)
+        elif held is not None and held.token == ask.number:
+            state = self._states.get(ask.key) or self._open_state(ask.key, free=False)
+            self._put_aside(state, ask)
+            self._settle(state, now_ns)
+        else:
+            self.counters["not_held"] += 1
+            self._send(ask.session, frames.encode_not_held(ask.number, ask.key))
+
+    def _answer_resend(self, ask: Ask, held: Held | None, now_ns: int) -> None:
+        resends = self._resends
+        assert resends is not None
+        waiter, session = ask.waiter, ask.session
+        if session.ended:
+            return
+        state = self._states.get(ask.key)
+        if (
+            held is None
+            or held.token != ask.number
+            or (state is not None and state.flight)
+            or self._in_ring(waiter.owner)
+            or waiter.owner in self.cancelling
+        ):
+            # Not the grant's holder any more, or not for long: an acquire like any other.
+            token = ask.number
+            unhanded = resends.unhanded.pop(token, None) is not None
+            if waiter.due_ns <= now_ns:
+                self.counters["timeout"] += 1
+                self._send(session, frames.encode_timeout(waiter.owner, ask.key))
+            else:
+                self._admit(waiter, ask.key, now_ns)
+            if unhanded and self._waits_for_barrier(RESEND, token, ask.key):
+                resends.unhanded[token] = ask.key
+            elif unhanded:
+                self._doom(token, ask.key)
+                self._settle(self._states[ask.key], now_ns)
+            return
+        self.counters["resent"] += 1
+        resends.answered(held.token, session)
+        if waiter.op == frames.ACQUIRE:
+            self._send(session, frames.encode_granted(held.token, held.owner, held.key))
+        else:
+            self._send(session, frames.encode_granted_waited(held.token, held.owner, 0, held.key))
+
+    def _waits_for_barrier(self, kind: int, number: int, key: bytes) -> bool:
+        """Whether a living session's request of this kind, for this token or owner, waits for a barrier."""
+        for asks in (self._barrier_next, *(asks for _id, asks in self._barriers)):
+            for ask in asks:
+                if (
+                    ask.kind == kind
+                    and ask.key == key
+                    and not ask.session.ended
+                    and number in (ask.number, ask.waiter.owner)
+                ):
+                    return True
+        return False
+
+    # --- room and time
+
+    @property
+    def starved(self) -> bool:
+        """Something is kept for want of room: `make_room` is to be called once there is some."""
+        return bool(self._cancels_kept or self._ends_kept or (self._grants_kept and self._gate_open))
+
+    def make_room(self, now_ns: int) -> None:
+        """Room has come back: one slice of what was kept for it, releases, cancels and expiries first."""
+        self._grants_short = self._ends_short = False
+        self._next_look_ns = 0
+        self._work_off(now_ns)
+
+    def _work_off(self, now_ns: int) -> None:
+        left = self._settle_kept(self._ends_kept, KEYS_PER_SLICE, now_ns, reserve=True)
+        if not self._is_short(reserve=True):
+            self._propose_kept_cancels()
+        self._expire(now_ns)
+        if self._gate_open:
+            self._settle_kept(self._grants_kept, left, now_ns, reserve=False)
+
+    def _settle_kept(self, kept: dict[KeyState, None], limit: int, now_ns: int, *, reserve: bool) -> int:
+        for _ in range(min(limit, len(kept))):
+            if not kept or self._is_short(reserve=reserve):
+                break
+            state = next(iter(kept))
+            self._unmark(state)
+            self._settle(state, now_ns)
+            limit -= 1
+        return limit
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        """When `run_due` has to be called at the latest; None where nothing is due ever."""
+        due_ns = self._waiters.next_due_ns
+        lease_ns = self._table.next_due_ns() if self._open and self.rate_ok else None
+        if lease_ns is not None:
+            due_ns = min(due_ns, max(lease_ns, self._next_look_ns))
+        return due_ns if due_ns < NEVER_NS else None
+
+    @property
+    def more(self) -> bool:
+        """A slice left work that can go on: `run_due` is to be called in the next turn."""
+        if self._closing:
+            return self._waiters.count > 0
+        return bool(
+            self._leaving
+            or self._more_overdue
+            or self._waiters.next_due_ns <= self._now_ns
+            or (not self._ends_short and (self._ends_kept or self._cancels_kept))
+            or (not self._grants_short and self._grants_kept and self._gate_open)
+        )
+
+    def run_due(self, now_ns: int) -> None:
+        """One slice of everything that time brings: waits and leases that are over, work that an earlier
+        slice left.
+
+        To be called at `next_deadline_ns`, and in the turn after one that left `more`.
+        """
+        self._now_ns = now_ns
+        if self._closing:
+            self._answer_waiters(TIMEOUTS_PER_SLICE)
+            return
+        if not self._open:
+            return
+        self._drop_leaving()
+        for waiter in self._waiters.overdue(now_ns, TIMEOUTS_PER_SLICE):
+            state = waiter.state
+            assert state is not None
+            self._time_out(waiter, "timeout")
+            self._close_if_idle(state)
+        self._work_off(now_ns)
+
+    def _expire(self, now_ns: int) -> None:
+        """Proposes to end what is over by this node's elapsed clock."""
+        self._more_overdue = False
+        if not self.rate_ok or now_ns < self._next_look_ns or self._ends_short:
+            return
+        expiring = self._expiring
+        limit = min(EXPIRIES_PER_SLICE, EXPIRIES_IN_FLIGHT_MAX - len(expiring))
+        overdue = self._table.overdue(now_ns, limit, expiring) if limit > 0 else []
+        for held in overdue:
+            key = held.key
+            state = self._states.get(key) or self._open_state(key, free=False)
+            if state.flight or self._end(state, held, None, now_ns, held.renewal):
+                expiring[key] = None
+                continue
+            self._close_if_idle(state)
+            if self._is_short(reserve=True):
+                break
+        self._more_overdue = len(overdue) == EXPIRIES_PER_SLICE and not self._is_short(reserve=True)
+        due_ns = self._table.next_due_ns()
+        if not self._more_overdue and due_ns is not None and due_ns <= now_ns:
+            self._next_look_ns = now_ns + EXPIRY_LOOK_NS
+
+    # --- the lead ends
+
+    def step_down(self, now_ns: int, limit: int | None = None) -> list[DeskSession]:
+        """The lead is lost or given away: what was never proposed is answered `V` (`B` to an `A`).
+
+        Returns the sessions, each once, that have a request which cannot be answered here any more; the node
+        sends them `M` or `E`. With a `limit` at most so many are answered now: `more` and `run_due` go on
+        with the others. Commands not taken yet are dropped: they were never proposed.
+        """
+        self._now_ns = now_ns
+        self._closing = True
+        self.pending = []
+        unanswerable: dict[DeskSession, None] = {}
+        revocations: list[Ask] = []
+        for state in self._states.values():
+            waiter = state.next
+            if waiter is not None:
+                if state.batch is self._batch:
+                    self._answer_not_leading(waiter, state.key)
+                else:
+                    unanswerable[waiter.session] = None
+            asks = list(state.asides or ())
+            if state.ask is not None:
+                asks.append(state.ask)
+            for ask in asks:
+                if ask.kind == REVOKE:
+                    revocations.append(ask)
+                else:
+                    unanswerable[ask.session] = None
+        cancels = (self._cancels, self._cancels_kept, *self._cancels_in_flight)
+        barriers = (self._barrier_next, *(asks for _id, asks in self._barriers))
+        for group in (*cancels, *barriers):
+            for ask in group:
+                unanswerable[ask.session] = None
+        self._answer_waiters(self._waiters.count if limit is None else limit)
+        for ask in revocations:
+            ask.done(LOST)
+        return [session for session in unanswerable if not session.ended]
+
+    def _answer_waiters(self, limit: int) -> None:
+        for waiter in self._waiters.some(limit):
+            state = self._waiters.remove(waiter)
+            self._answer_not_leading(waiter, state.key)
+
+    def _answer_not_leading(self, waiter: Waiter, key: bytes) -> None:
+        self.counters["not_leading"] += 1
+        encode = frames.encode_busy if waiter.op == frames.ACQUIRE else frames.encode_not_leading
+        self._send(waiter.session, encode(waiter.owner, key))
+
+    # --- figures
+
+    @property
+    def waiting(self) -> int:
+        """Acquires that wait."""
+        return self._waiters.count
+
+    @property
+    def keys_waited_for(self) -> int:
+        """Keys with a queue."""
+        return sum(len(keys) for keys in self._waiters.by_length)
+
+    @property
+    def keys_in_flight_or_waited_for(self) -> int:
+        """Keys that the desk has any state for."""
+        return len(self._states)
+
+    def longest_wait_ns(self, now_ns: int) -> int:
+        """How long the oldest waiting request has waited; 0 where nobody waits."""
+        oldest_ns = self._waiters.oldest_read_ns
+        return 0 if oldest_ns is None else max(0, now_ns - oldest_ns)
+
+    def view(self, key: bytes, limit: int) -> KeyView | None:
+        """The key with the first `limit` of its queue; None where it is free and nobody waits."""
+        return key_view(self._held.get(key), self._states.get(key), limit)
+
+    def longest_queues(self, limit: int) -> list[QueueView]:
+        """Keys by how many wait, longest first; exact among long queues, see `views.longest_queues`."""
+        return longest_queues(self._waiters, limit)
+
+
+_NOBODY = DeskSession("")
+"""Stands where a request came from no session."""
+_NOBODY.ended = True
