@@ -98,3 +98,20 @@ def test_an_entry_begins_with_its_format() -> None:
 def test_an_entry_of_unknown_kind_or_format_is_refused(data: bytes) -> None:
     with pytest.raises(UnknownEntry):
         decode_commands(data)
+
+
+def test_format_1_is_pinned() -> None:
+    # Nodes of two versions share a log: other bytes need another format number.
+    commands = [
+        Turn(b"k", 7, 1 << 63, 60, 1_000, "me", 2),
+        Extend(b"k", 7, 9),
+        Cancel((1 << 63,)),
+        Revoke("id", Turn(b"k", 7), "who", "why"),
+    ]
+    assert encode_commands(commands).hex() == (
+        "0194"
+        "9801c4016b07cf80000000000000003ccd03e8a26d6502"
+        "9402c4016b0709"
+        "920391cf8000000000000000"
+        "9504a26964" + "9801c4016b07000000a0ff" + "a377686f" + "a3776879"
+    )

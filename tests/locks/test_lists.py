@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,9 @@ def test_a_page_given_up_is_closed() -> None:
     page.step(2)
     page.close()
     assert not table.walks
+    table.apply([Turn(b"key-000002", FIRST_TOKEN + 2)], 0)
+    with pytest.raises(AssertionError):
+        page.step()
 
 
 @given(

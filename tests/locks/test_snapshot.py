@@ -271,3 +271,22 @@ def test_missing_keys_are_noticed() -> None:
     loader.feed(msgspec.msgpack.encode([GOOD]))
     with pytest.raises(BadSnapshot, match="1 held keys, the header said 2"):
         loader.finish()
+
+
+def test_format_1_is_pinned() -> None:
+    # Nodes of two versions send each other snapshots: other bytes need another format number.
+    table = filled(1)
+    table.ring.add(7)
+    table.remember_admin("id")
+    reader = table.begin_snapshot()
+    header = msgspec.msgpack.encode(reader.header())
+    assert header.hex() == "9501" + "cf0004000000000001" + "01" + "c4080000000000000007" + "91a26964"
+    assert reader.next_slice(1).hex() == (
+        "9198"
+        + "c40a"
+        + b"key-000000".hex()
+        + "cf0004000000000000"
+        + "00"
+        + "cf8000000000000000"
+        + "a03c0000"
+    )

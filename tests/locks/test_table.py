@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -320,6 +321,26 @@ def test_a_replaced_table_is_dismantled_in_slices_and_leaves_no_garbage() -> Non
         assert live_records() == before - 100
     finally:
         gc.enable()
+
+
+def test_a_held_lock_takes_at_most_400_bytes() -> None:
+    count = 5_000
+    entries = [
+        encode_commands(
+            [Turn(b"event:2026:seat:%014d" % number, 0, A | number, 60, 1 << 41, "shop@host-7:1234")]
+        )
+        for number in range(count)
+    ]
+    table = LockTable(FIRST_TOKEN)
+    tracemalloc.start()
+    try:
+        for number, data in enumerate(entries):
+            table.apply(decode_commands(data), (1 << 50) + number)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(table.held) == count
+    assert 128 * count < taken <= 400 * count
 
 
 def test_equal_names_and_hand_overs_share_one_string_and_one_key() -> None:

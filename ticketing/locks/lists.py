@@ -72,6 +72,7 @@ class KeyPage(TokenWalk):
 
     def step(self, limit: int = 4_096) -> bool:
         """Looks at most at `limit` keys (under a millisecond by default). True once the page is complete."""
+        assert self.open, "this page is complete or was given up"
         held, end = self.at, self.table.tokens
         after_key, prefix, found = self._after_key, self._prefix, self._found
         below_key, trim_at = self._below_key, 2 * self._count + 2

@@ -33,7 +33,13 @@ class TokenWalk:
     def extending(self, held: Held) -> None:
         """`held` is about to be changed in place."""
 
+    @property
+    def open(self) -> bool:
+        """Whether the table still tells this walk of changes."""
+        return self in self.table.walks
+
     def close(self) -> None:
         """Ends the walk; may be called again."""
-        if self in self.table.walks:
+        if self.open:
             self.table.walks.remove(self)
+        self.at = self.table.tokens
