@@ -102,7 +102,7 @@ def test_an_entry_of_unknown_kind_or_format_is_refused(data: bytes) -> None:
 
 def test_format_1_is_pinned() -> None:
     # Nodes of two versions share a log: other bytes need another format number.
-    commands = [
+    commands: list[LockCommand] = [
         Turn(b"k", 7, 1 << 63, 60, 1_000, "me", 2),
         Extend(b"k", 7, 9),
         Cancel((1 << 63,)),

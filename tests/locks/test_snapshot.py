@@ -282,11 +282,5 @@ def test_format_1_is_pinned() -> None:
     header = msgspec.msgpack.encode(reader.header())
     assert header.hex() == "9501" + "cf0004000000000001" + "01" + "c4080000000000000007" + "91a26964"
     assert reader.next_slice(1).hex() == (
-        "9198"
-        + "c40a"
-        + b"key-000000".hex()
-        + "cf0004000000000000"
-        + "00"
-        + "cf8000000000000000"
-        + "a03c0000"
+        "9198c40a" + b"key-000000".hex() + "cf0004000000000000" + "00" + "cf8000000000000000" + "a03c0000"
     )

@@ -89,7 +89,7 @@ class SnapshotLoader:
         else:
             table.queue_due(held)
 
-    def finish_slice(self, limit: int = 1_000) -> LockTable | None:
+    def finish_slice(self, limit: int = 500) -> LockTable | None:
         """One slice of the last work, about `limit` keys; the table once all is done, None before."""
         if self._merging is None:
             if len(self._table.held) != self._count:
