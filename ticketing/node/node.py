@@ -83,11 +83,11 @@ class Node:
 
     def start(self) -> None:
         """Begins: a standalone node forms its domain, others dial their peers."""
-        self._turn()
+        self.turn()
         self.membership.start(self._seen_ns)
         self.set_targets()
 
-    def _turn(self) -> int:
+    def turn(self) -> int:
         """Every call from outside begins with this. A fresh reading of the elapsed clock."""
         now_ns = self.shell.elapsed_ns()
         if not self._in_turn:
@@ -98,10 +98,9 @@ class Node:
                 self._after_gap(gap_ns, now_ns)
             self._seen_ns = now_ns
             lead = self.lead
-            if lead is not None:
-                if lead.serving:
-                    now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
-                    lead.begin_turn(now_ns, wall_ns)
+            if lead is not None and lead.serving:
+                now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
+                lead.begin_turn(now_ns, wall_ns)
         return now_ns
 
     def _after_gap(self, gap_ns: int, now_ns: int) -> None:
@@ -198,7 +197,7 @@ class Node:
 
     def tick(self) -> None:
         """Time has passed."""
-        now_ns = self._turn()
+        now_ns = self.turn()
         raft = self.raft
         if raft is not None:
             raft.tick(now_ns)
@@ -341,7 +340,7 @@ class Node:
             self.incarnation,
             self.state.domain.domain_id if self.state is not None else "",
             settings.cluster,
-            settings.permit,
+            self.membership.permit,
             settings.version,
         )
 
@@ -400,6 +399,14 @@ class Node:
         if self.raft is not None and member is not None:
             self.raft.link_down(member, now_ns)
         self.membership.peer_down(peer, now_ns)
+
+    def peer_joined(self, peer: LinkPeer) -> None:
+        """Links with this process are up both ways."""
+        self.membership.peer_joined(peer, self.shell.elapsed_ns())
+
+    def peer_parted(self, peer: LinkPeer) -> None:
+        """Links with this process are not up both ways any more."""
+        self.membership.peer_parted(peer, self.shell.elapsed_ns())
 
     def peer_gone(self, incarnation: int) -> None:
         """This process life has ended. A follower need not wait for a timeout of that leader (spec 9)."""
@@ -558,7 +565,7 @@ class Node:
 
     def link_writable(self, link: Link) -> None:
         """A full write buffer has drained."""
-        now_ns = self._turn()
+        now_ns = self.turn()
         if self._sender is not None and self._sender.link is link:
             self._step_sender(self._sender, now_ns)
 
@@ -613,53 +620,53 @@ class Node:
 
     def session_opened(self, source: str, remote: str) -> ClientSession:
         """A client connection stands, TLS included."""
-        self._turn()
+        self.turn()
         return self.clients.opened(source, remote)
 
     def session_data(self, session: ClientSession, data: bytes) -> None:
         """Bytes of a client."""
         if not self._in_turn:
-            self._turn()
+            self.turn()
         self.clients.data(session, data)
 
     def session_overdue(self, session: ClientSession) -> None:
         """The deadline for authenticating is over."""
-        self._turn()
+        self.turn()
         self.clients.overdue(session)
 
     def session_slow(self, session: ClientSession) -> None:
         """The session's write buffer was full for too long."""
-        self._turn()
+        self.turn()
         self.clients.slow(session)
 
     def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
         """The connection is over."""
-        self._turn()
+        self.turn()
         self.clients.ended(session, by_timeout=by_timeout)
 
     def link_up(self, link: Link) -> None:
         """A link stands, TLS included."""
-        self.peers.link_up(link, self._turn())
+        self.peers.link_up(link, self.turn())
 
     def link_data(self, link: Link, data: bytes) -> None:
         """Bytes of a peer."""
-        self.peers.link_data(link, data, self._turn())
+        self.peers.link_data(link, data, self.turn())
 
     def link_down(self, link: Link, *, refused: bool) -> None:
         """A link is over, or never came about."""
-        self.peers.link_down(link, refused=refused, now_ns=self._turn())
+        self.peers.link_down(link, refused=refused, now_ns=self.turn())
 
     def begin_stop(self, *, force: bool = False) -> None:
         """Leaves in good order, or at once."""
-        self.membership.begin_stop(self._turn(), force=force)
+        self.membership.begin_stop(self.turn(), force=force)
 
     def form(self, *, first: bool, first_token: int) -> str | None:
         """Forms a domain at the operator's word; otherwise why not."""
-        return self.membership.operator_form(self._turn(), first=first, first_token=first_token)
+        return self.membership.operator_form(self.turn(), first=first, first_token=first_token)
 
     def transfer(self, place: str | None) -> str | None:
         """Gives the lead to a place, or to whoever is fit; otherwise why not."""
-        return self.membership.transfer(place, self._turn())
+        return self.membership.transfer(place, self.turn())
 
     def reload(self, settings: NodeSettings) -> None:
         """New tokens and secrets; running sessions and links go on."""

@@ -50,6 +50,14 @@ class PeerHost(LinkHost, Protocol):
         """The own link to this process is over; it is being dialled again."""
         ...
 
+    def peer_joined(self, peer: LinkPeer) -> None:
+        """Links with this process are up both ways."""
+        ...
+
+    def peer_parted(self, peer: LinkPeer) -> None:
+        """One of the links with this process is over, after both were up."""
+        ...
+
     def peer_gone(self, incarnation: int) -> None:
         """This process life has ended: its address refuses connections, or another process answers there."""
         ...
@@ -114,6 +122,8 @@ class Peers:
         self._own: dict[int, Target] = {}
         """By incarnation: the target whose link is up and leads there."""
         self._inbound: dict[Link, None] = {}
+        self._speaking: dict[int, int] = {}
+        """By incarnation: how many proved links it has dialled to us."""
         self._snapshots: dict[Link, None] = {}
         """Links dialled for a snapshot."""
         self.heard_ns: dict[int, int] = {}
@@ -212,11 +222,13 @@ class Peers:
         state.decoder = FrameDecoder()
         self.heard_ns[outcome.facts.incarnation] = now_ns
         link.purpose = outcome.purpose
-        if not link.inbound:
-            if state.target is None:
-                self._host.snapshot_link_up(outcome, link)
-            else:
-                self._up(state.target, outcome)
+        if link.inbound:
+            if outcome.purpose == PEER:
+                self._spoken(outcome, +1)
+        elif state.target is None:
+            self._host.snapshot_link_up(outcome, link)
+        else:
+            self._up(state.target, outcome)
         return handshake.rest
 
     def _up(self, target: Target, peer: LinkPeer) -> None:
@@ -228,6 +240,22 @@ class Peers:
             self._host.peer_gone(former)
         self._own[incarnation] = target
         self._host.peer_up(peer)
+        if incarnation in self._speaking:
+            self._host.peer_joined(peer)
+
+    def _spoken(self, peer: LinkPeer, change: int) -> None:
+        """One more, or one less, accepted link of this process."""
+        incarnation = peer.facts.incarnation
+        count = self._speaking.get(incarnation, 0) + change
+        if count > 0:
+            self._speaking[incarnation] = count
+        else:
+            del self._speaking[incarnation]
+        if incarnation in self._own and (count == 0 or (count == 1 and change > 0)):
+            if count:
+                self._host.peer_joined(peer)
+            else:
+                self._host.peer_parted(peer)
 
     def _turned_away(self, link: Link, state: LinkState, failure: LinkFailure, now_ns: int) -> None:
         self.counters["handshakes_failed"] += 1
@@ -269,6 +297,7 @@ class Peers:
             self._inbound.pop(link, None)
             if state is not None and state.peer is not None:
                 if state.peer.purpose == PEER:
+                    self._spoken(state.peer, -1)
                     self._suspect(state.peer.facts.incarnation, now_ns)
                 else:
                     self._host.snapshot_link_down(link)
@@ -299,6 +328,8 @@ class Peers:
         target.expected = incarnation
         target.next_dial_ns = now_ns
         self._host.peer_down(peer)
+        if incarnation in self._speaking:
+            self._host.peer_parted(peer)
         if target.address in self._targets:
             self._dial(target, now_ns)
 
@@ -330,13 +361,7 @@ class Peers:
 
     def linked(self, incarnation: int) -> bool:
         """Whether any link with this process is up, dialled or accepted."""
-        if incarnation in self._own:
-            return True
-        for link in self._inbound:
-            peer = link.logic.peer
-            if peer is not None and peer.facts.incarnation == incarnation and peer.purpose == PEER:
-                return True
-        return False
+        return incarnation in self._own or incarnation in self._speaking
 
     def reachable(self) -> list[LinkPeer]:
         """Everybody to whom an own link is up, in the order of their coming."""
