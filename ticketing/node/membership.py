@@ -8,7 +8,7 @@ carries out what they decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -115,10 +115,8 @@ class Membership:
             node.leave_domain()
         if output.store is not None:
             self._store(output.store, self._stored)
-        for place, message in output.messages:
-            for peer in node.peers.reachable():
-                if peer.place == place:
-                    node.peers.send(peer.facts.incarnation, PeerKind.FORMING, encode_forming(message))
+        for incarnation, message in output.messages:
+            node.peers.send(incarnation, PeerKind.FORMING, encode_forming(message))
         if output.formed is not None:
             node.become_founder(output.formed, node.shell.elapsed_ns())
         for note in output.notes:
@@ -160,13 +158,13 @@ class Membership:
     def peer_joined(self, peer: LinkPeer, now_ns: int) -> None:
         """Links with this process are up both ways."""
         if self.forming is not None:
-            self.forming.peer_up(peer.place, peer, now_ns)
+            self.forming.peer_up(peer, now_ns)
             self._carry_out_forming()
 
     def peer_parted(self, peer: LinkPeer, now_ns: int) -> None:
         """Links with this process are not up both ways any more."""
         if self.forming is not None:
-            self.forming.peer_down(peer.place, now_ns)
+            self.forming.peer_down(peer, now_ns)
             self._carry_out_forming()
 
     def turned_away(self, place: str, failure: LinkFailure) -> None:
@@ -190,7 +188,7 @@ class Membership:
         """A message about forming, membership or leave."""
         if kind == PeerKind.FORMING and self.forming is not None:
             wall_ms = self._node.shell.wall_ns() // MS
-            self.forming.receive(peer.place, peer.facts.incarnation, decode_forming(payload), now_ns, wall_ms)
+            self.forming.receive(peer, decode_forming(payload), now_ns, wall_ms)
             self._carry_out_forming()
 
     def targets(self) -> dict[str, str]:
@@ -221,6 +219,13 @@ class Membership:
         # What the desk has gathered in this turn goes into the log first: no proposal is taken afterwards.
         lead.propose(now_ns)
         return raft.transfer(target, now_ns)
+
+    def status(self) -> dict[str, Any]:
+        """How it stands with this process's membership, for people: a line, and what is missing."""
+        forming = self.forming
+        if forming is None:
+            return {"state": "standalone", "waiting_for": []}
+        return {"state": forming.state_text, "waiting_for": forming.waiting_for}
 
     # --- the end
 

@@ -9,6 +9,7 @@ before its entry is applied, nothing is applied before it is committed).
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ from ticketing.node.settings import NodeSettings, Place
 from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
 from ticketing.node.state import ReplicatedState, formed_state
+from ticketing.node.status import status
 from ticketing.raft import messages as raft_messages
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
@@ -52,7 +54,7 @@ class Node:
     def __init__(self, settings: NodeSettings, shell: Shell) -> None:
         self.settings = settings
         self.shell = shell
-        self.rng = Random(int.from_bytes(shell.random_bytes(16)))
+        self.rng = Random(int.from_bytes(shell.random_bytes(16)))  # noqa: S311 - timeouts, nothing secret
         self.incarnation = int.from_bytes(shell.random_bytes(8)) >> 1 | 1
         self.place: Place = next(place for place in settings.places if place.name == settings.place)
         self.clients = Clients(settings, shell, self.place.client)
@@ -667,6 +669,10 @@ class Node:
     def transfer(self, place: str | None) -> str | None:
         """Gives the lead to a place, or to whoever is fit; otherwise why not."""
         return self.membership.transfer(place, self.turn())
+
+    def status(self) -> dict[str, Any]:
+        """What this node says of itself; see `ticketing.node.status`."""
+        return status(self)
 
     def reload(self, settings: NodeSettings) -> None:
         """New tokens and secrets; running sessions and links go on."""

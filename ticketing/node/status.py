@@ -1,0 +1,183 @@
+"""What a node says of itself (`status`): JSON-ready facts, one moment's worth, cheap enough for once a second.
+
+Numbers that take 64 bits (tokens, NodeIds, terms, indexes, incarnations) are strings: many JSON readers round them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ticketing.node.clock_health import ClockView, read_together
+from ticketing.node.members import MemberRecord
+from ticketing.node.settings import S
+from ticketing.raft.core import Raft
+from ticketing.raft.election import Role
+from ticketing.raft.types import MS, Configuration, Member
+
+if TYPE_CHECKING:
+    from ticketing.node.node import Node
+
+STATUS_FORMAT = 1
+HEARD_NS = 1 * S
+"""A voter that was not heard for longer does not count as living in `redundancy`."""
+
+
+def status(node: Node) -> dict[str, Any]:
+    """Everything at once; the keys are documented in `docs/admin.md`."""
+    now_ns, wall_ns = read_together(node.shell.elapsed_ns, node.shell.wall_ns)
+    facts: dict[str, Any] = {
+        "format": STATUS_FORMAT,
+        "version": node.settings.version,
+        "place": node.settings.place,
+        "standalone": node.settings.standalone,
+        "node_id": str(node.member.node_id) if node.raft is not None else None,
+        "incarnation": str(node.incarnation),
+        "domain": node.state.domain.shown if node.state is not None else None,
+        "wall_ms": wall_ns // MS,
+        "role": role(node),
+        "serving": node.lead is not None and node.lead.serving,
+        "leader": None,
+        "stopping": node.membership.stopping,
+        "membership": node.membership.status(),
+        "addresses": {
+            "client": node.place.client,
+            "peer": node.place.peer or None,
+            "admin": node.place.admin or None,
+        },
+        "sessions": {"open": node.clients.ready_count, "unauthenticated": node.clients.opening_count},
+        "links": {"missing": node.peers.missing(), **node.peers.counters},
+        "loop": {"gaps": node.gaps},
+        "counters": dict(node.clients.counters),
+        "clock": clock(node, now_ns, wall_ns),
+        "raft": None,
+        "locks": None,
+    }
+    raft, state = node.raft, node.state
+    if raft is not None and state is not None:
+        facts["raft"] = consensus(node, raft, now_ns)
+        leader = state.members.find(raft.leader) if raft.leader is not None else None
+        if leader is not None:
+            facts["leader"] = {"place": leader.place, "client": leader.client, "admin": leader.admin}
+        facts["locks"] = {"held": len(state.table.held), "next_token": str(state.table.next_token)}
+        left_ns = state.domain.quarantine_s * S - (now_ns - state.quarantine_stamp_ns)
+        facts["serves_in_s"] = round(left_ns / S, 1) if state.in_quarantine(now_ns) else 0
+        if node.lead is not None:
+            desk = node.lead.desk
+            facts["locks"] |= {"waiting": desk.waiting, "keys_waited_for": desk.keys_waited_for}
+            facts["counters"] |= {f"lock_{name}": count for name, count in desk.counters.items()}
+    return facts
+
+
+def role(node: Node) -> str:
+    """One word for people: leader, follower, candidate, learner, or waiting (no membership)."""
+    raft = node.raft
+    if raft is None:
+        return "waiting"
+    if raft.role is Role.LEADER:
+        return "leader"
+    if raft.role is not Role.FOLLOWER:
+        return "candidate"
+    return "follower" if raft.configuration.is_voter(raft.me) else "learner"
+
+
+def consensus(node: Node, raft: Raft, now_ns: int) -> dict[str, Any]:
+    """Raft's state, and every member as this node sees it."""
+    assert node.state is not None
+    configuration = raft.configuration
+    members = [
+        _member(node, raft, record, configuration, now_ns)
+        for record in node.state.members.records
+        if record.member in configuration.members()
+    ]
+    return {
+        "term": str(raft.term),
+        "commit_index": str(raft.commit_index),
+        "applied_index": str(raft.applied_index),
+        "last_index": str(raft.last_index),
+        "joint": configuration.joint,
+        "members": members,
+        "redundancy": redundancy(node, raft, now_ns),
+        "transferring": raft.transferring is not None,
+    }
+
+
+def _member(
+    node: Node, raft: Raft, record: MemberRecord, configuration: Configuration, now_ns: int
+) -> dict[str, Any]:
+    member = record.member
+    progress = raft.progress(member)
+    heard_ns = node.peers.heard_ns.get(record.incarnation)
+    own = member == raft.me
+    return {
+        "place": record.place,
+        "node_id": str(record.node_id),
+        "incarnation": str(record.incarnation),
+        "role": "voter"
+        if member in configuration.voters
+        else "leaving"
+        if configuration.joint
+        else "learner",
+        "client": record.client,
+        "peer": record.peer or None,
+        "admin": record.admin or None,
+        "linked": own or node.peers.is_up(record.incarnation),
+        "heard_ms": 0 if own else None if heard_ns is None else (now_ns - heard_ns) // MS,
+        "match_index": str(progress.match) if progress is not None else None,
+        "lag": max(0, raft.last_index - progress.match) if progress is not None else None,
+    }
+
+
+def redundancy(node: Node, raft: Raft, now_ns: int) -> int:
+    """How many more voters may be lost before the domain is; the smaller figure of both halves of a change.
+
+    Below zero: a majority is not seen from here.
+    """
+
+    def spare(voters: tuple[Member, ...]) -> int:
+        living = sum(
+            voter == raft.me or now_ns - node.peers.heard_ns.get(voter.incarnation, -S * 10) <= 2 * HEARD_NS
+            for voter in voters
+        )
+        return living - (len(voters) // 2 + 1)
+
+    configuration = raft.configuration
+    figures = [spare(configuration.voters)]
+    if configuration.joint:
+        figures.append(spare(configuration.outgoing))
+    return min(figures)
+
+
+def clock(node: Node, now_ns: int, wall_ns: int) -> dict[str, Any]:
+    """The gate, and every peer's clocks against ours (spec 8)."""
+    places = {peer.facts.incarnation: peer.place for peer in node.peers.reachable()}
+    if node.state is not None:
+        places |= {record.incarnation: record.place for record in node.state.members.records}
+    views = node.clock.verdicts(now_ns, wall_ns)
+    inside = True if node.settings.standalone else node.inside(now_ns, wall_ns)
+    return {
+        "gate": "unknown" if inside is None else "open" if inside else "closed",
+        "delta_ms": node.clock.delta_ns // MS,
+        "steps": node.clock.steps,
+        "last_step_ms": _ms(node.clock.last_step_ns),
+        "source": node.clock.source_detail or None,
+        "peers": [_clock_of(places.get(peer, "?"), view) for peer, view in views.items()],
+    }
+
+
+def _clock_of(place: str, view: ClockView) -> dict[str, Any]:
+    return {
+        "place": place,
+        "verdict": view.verdict,
+        "difference_ms": _ms(view.difference_ns),
+        "error_ms": _ms(view.error_ns),
+        "age_s": None if view.age_ns is None else round(view.age_ns / S, 2),
+        "round_trip_ms": _ms(view.round_trip_ns),
+        "rate_ppm": None if view.rate_ppb is None else round(view.rate_ppb / 1000, 3),
+        "rate_error_ppm": None if view.rate_error_ppb is None else round(view.rate_error_ppb / 1000, 3),
+        "steps": view.steps,
+        "thrown_away": view.thrown_away,
+    }
+
+
+def _ms(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else round(nanoseconds / MS, 3)
