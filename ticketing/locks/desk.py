@@ -213,7 +213,7 @@ class Desk(Turns):
         """Lets an acquire wait, within the bounds."""
         limits = self._limits
         waiters = self._waiters
-        if state is not None and state.waiting >= limits.waiters_per_key:
+        if (state.waiting if state is not None else 0) >= limits.waiters_per_key:
             reason = "busy_key"
         elif waiters.count >= limits.waiters:
             reason = "busy_waiters"
