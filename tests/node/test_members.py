@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticketing.node.first_state import FirstMember
-from ticketing.node.members import UNDONE_MAX, MemberRecord, Members, MembersChange
+from ticketing.node.members import COMMANDS_MAX, MemberRecord, Members, MembersChange
 from ticketing.raft.membership import leaving_joint, swapping, with_learner, without_learner
 from ticketing.raft.types import Configuration, ConfigurationChange, Member
 
@@ -31,7 +31,7 @@ def adding(configuration: Configuration, new: MemberRecord) -> ConfigurationChan
 
 
 def swap(configuration: Configuration, old: MemberRecord, new: MemberRecord) -> ConfigurationChange:
-    change = MembersChange("swap", new.place, new.node_id)
+    change = MembersChange("swap", new.place, new.node_id, command_id=new.command_id)
     return ConfigurationChange(swapping(configuration, old.member, new.member), change.encode())
 
 
@@ -104,11 +104,20 @@ def test_members_are_found_by_number_life_and_place() -> None:
 
 def test_commands_that_were_undone_are_remembered_within_a_bound() -> None:
     members, configuration = founded()
-    for number in range(UNDONE_MAX + 3):
+    for number in range(COMMANDS_MAX + 3):
         change = MembersChange("undo", "node-2", 4, command_id=f"c{number}")
         members.apply(ConfigurationChange(configuration, change.encode()))
-    assert len(members.undone) == UNDONE_MAX
-    assert members.undone[-1] == f"c{UNDONE_MAX + 2}"
+    assert len(members.undone) == COMMANDS_MAX
+    assert members.undone[-1] == f"c{COMMANDS_MAX + 2}"
+
+
+def test_a_command_is_used_by_the_swap_and_not_before() -> None:
+    members, configuration = founded()
+    added = adding(configuration, record(2, 4, "by-hand"))
+    members.apply(added)
+    assert members.used == ()
+    members.apply(swap(added.configuration, record(2, 2), record(2, 4, "by-hand")))
+    assert members.used == ("by-hand",)
 
 
 def test_a_context_that_cannot_be_read_is_refused() -> None:
@@ -123,7 +132,7 @@ def test_a_snapshot_holds_all_of_it(places: list[int], undone: bool) -> None:
     for place in places:
         old = members.voter_of(f"node-{place}", configuration)
         assert old is not None
-        new = record(place, members.next_node_id(configuration), "by-hand")
+        new = record(place, members.next_node_id(configuration), f"by-hand-{place}")
         for change in (added := adding(configuration, new), joint := swap(added.configuration, old, new)):
             members.apply(change)
         configuration = leaving_joint(joint.configuration)
@@ -138,11 +147,8 @@ def test_a_snapshot_holds_all_of_it(places: list[int], undone: bool) -> None:
     restored = Members.decode(image)
     assert restored.encode() == image
     assert restored.records == members.records
-    assert (restored.highest, restored.newest_swap, restored.undone) == (
-        members.highest,
-        members.newest_swap,
-        members.undone,
-    )
+    assert (restored.highest, restored.newest_swap) == (members.highest, members.newest_swap)
+    assert (restored.used, restored.undone) == (members.used, members.undone)
     assert restored.removed(2) == members.removed(2)
 
 

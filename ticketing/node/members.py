@@ -9,34 +9,30 @@ keeps its record until the final configuration is committed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
 
 import msgspec
 
 from ticketing.node.first_state import FirstMember
 from ticketing.raft.types import Configuration, ConfigurationChange, Member
 
-UNDONE_MAX = 64
-"""Operator's commands that were undone and are still remembered."""
+COMMANDS_MAX = 1024
+"""Operator's commands remembered as used, and as many as undone (spec 6)."""
 
-U64 = Annotated[int, msgspec.Meta(ge=0)]
-PlaceName = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-Address = Annotated[str, msgspec.Meta(max_length=128)]
-Text = Annotated[str, msgspec.Meta(max_length=256)]
-CommandId = Annotated[str, msgspec.Meta(max_length=64)]
+# What is replicated carries no bounds in its types: a bound that only the reader knows would stop every
+# node at once. Bounds stand where these texts come in (`ticketing.node.membership_messages`).
 
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """One process life that is, or was taken to become, a voter."""
 
-    place: PlaceName
-    node_id: U64
-    incarnation: U64
-    client: Address
+    place: str
+    node_id: int
+    incarnation: int
+    client: str
     """`host:port` as clients are to dial it; so are `peer` and `admin` for theirs."""
-    peer: Address
-    admin: Address
-    command_id: CommandId = ""
+    peer: str
+    admin: str
+    command_id: str = ""
     """The operator's command that this process came by: it may take the place of a living voter. Empty:
     came by itself."""
 
@@ -52,14 +48,14 @@ class MembersChange(msgspec.Struct, frozen=True, array_like=True):
     what: str
     """`add` (a learner), `swap` (it for the voter of its place), `give_up` (the learner), `undo` (so, by an
     operator)."""
-    place: PlaceName
-    node_id: U64
+    place: str
+    node_id: int
     """The learner it is about."""
     records: tuple[MemberRecord, ...] = ()
     """Records that begin with this entry."""
-    command_id: CommandId = ""
-    who: Text = ""
-    why: Text = ""
+    command_id: str = ""
+    who: str = ""
+    why: str = ""
 
     def encode(self) -> bytes:
         """The bytes of `ConfigurationChange.context`."""
@@ -72,6 +68,7 @@ class _Image(msgspec.Struct, frozen=True, array_like=True):
     records: tuple[MemberRecord, ...]
     highest: int
     newest_swap: int
+    used: tuple[str, ...]
     undone: tuple[str, ...]
 
 
@@ -84,7 +81,7 @@ class Members:
     every node at the same index.
     """
 
-    __slots__ = ("_records", "highest", "newest_swap", "undone")
+    __slots__ = ("_records", "highest", "newest_swap", "undone", "used")
 
     def __init__(self, records: Iterable[MemberRecord | FirstMember] = ()) -> None:
         """Those of a domain that has just formed, or of a snapshot; none for a process that waits for one."""
@@ -94,6 +91,10 @@ class Members:
         """The greatest NodeId ever used in this domain."""
         self.newest_swap = 0
         """NodeId of the newest process that became a voter by a swap, 0 for none yet."""
+        self.used: tuple[str, ...] = ()
+        """Operator's commands by which a voter was swapped, oldest first. They take no second voter's
+        place: or a process left behind somewhere could throw out its own successor.
+        """
         self.undone: tuple[str, ...] = ()
         """Operator's commands that were undone, oldest first: their processes are not taken any more."""
 
@@ -156,12 +157,15 @@ class Members:
             self.highest = record.node_id
         if change.what == "swap":
             self.newest_swap = change.node_id
-        elif change.what == "undo" and change.command_id:
-            self.undone = (*self.undone, change.command_id)[-UNDONE_MAX:]
+            self.used = _remember(self.used, change.command_id)
+        elif change.what == "undo":
+            self.undone = _remember(self.undone, change.command_id)
 
     def encode(self) -> bytes:
         """The whole state; equal states have equal bytes."""
-        return msgspec.msgpack.encode(_Image(self.records, self.highest, self.newest_swap, self.undone))
+        return msgspec.msgpack.encode(
+            _Image(self.records, self.highest, self.newest_swap, self.used, self.undone)
+        )
 
     @classmethod
     def decode(cls, image: bytes | memoryview) -> Members:
@@ -170,8 +174,13 @@ class Members:
         members = cls(decoded.records)
         members.highest = max(members.highest, decoded.highest)
         members.newest_swap = decoded.newest_swap
+        members.used = decoded.used
         members.undone = decoded.undone
         return members
+
+
+def _remember(commands: tuple[str, ...], command_id: str) -> tuple[str, ...]:
+    return (*commands, command_id)[-COMMANDS_MAX:] if command_id else commands
 
 
 def _node_id(record: MemberRecord) -> int:
