@@ -10,7 +10,9 @@ from ticketing.cli.lease_watch import Act, LeaseWatch
 class Timeline:
     """A command that never ends by itself, under a lease that counts down; virtual time."""
 
-    def __init__(self, lease_s: float, grace_s: float, *, extend: bool = False, leave_alone: bool = False) -> None:
+    def __init__(
+        self, lease_s: float, grace_s: float, *, extend: bool = False, leave_alone: bool = False
+    ) -> None:
         self.watch = LeaseWatch(lease_s=lease_s, grace_s=grace_s, extend=extend, leave_alone=leave_alone)
         self.lease_s = lease_s
         self.now_s = 1000.0

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -77,7 +78,9 @@ class Child:
             return False
         except PermissionError:
             return True
-        return True
+        # Zombies that nobody has buried (a container's first process often does not) are still in the group.
+        rows = _processes()
+        return not rows or any(row.group == self.pid for row in rows)
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         status = self._process.wait()
@@ -127,20 +130,34 @@ def start_child(
     return Child(process, own_group=own_group)
 
 
-def descendants(pid: int) -> list[int]:
-    """The processes below `pid`, parents first, as far as the system shows them; zombies are none."""
-    children: dict[int, list[int]] = {}
+class _Process(NamedTuple):
+    pid: int
+    parent: int
+    group: int
+
+
+def _processes() -> list[_Process]:
+    """All living processes that the system shows, by pid; empty where it shows none."""
+    found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = entry.read_text(errors="replace")
         except OSError:
             continue
-        state, parent = text.rpartition(")")[2].split()[:2]
+        state, parent, group = text.rpartition(")")[2].split()[:3]
         if state not in "ZX":
-            children.setdefault(int(parent), []).append(int(entry.parent.name))
+            found.append(_Process(int(entry.parent.name), int(parent), int(group)))
+    return sorted(found)
+
+
+def descendants(pid: int) -> list[int]:
+    """The living processes below `pid`, parents first, as far as the system shows them."""
+    children: dict[int, list[int]] = {}
+    for row in _processes():
+        children.setdefault(row.parent, []).append(row.pid)
     found: list[int] = []
     level = [pid]
     while level:
-        level = [child for parent in level for child in sorted(children.get(parent, []))]
+        level = [child for parent in level for child in children.get(parent, [])]
         found += level
     return found

@@ -19,7 +19,7 @@ LOOK_S = 0.25
 """The lease is looked at this often: a suspend or a step of the loop's own clock must not delay the signals."""
 
 EXTEND_AGAIN_S = 1.0
-"""After an extension that failed."""
+"""After an extension that failed; on short leases a tenth of them."""
 
 
 KILL_AGAIN_S = 0.02
@@ -81,7 +81,7 @@ class LeaseWatch:
             and now_s >= self._extend_from_s
             and remaining_s <= self._lease_s * 2 / 3
         ):
-            self._extend_from_s = now_s + EXTEND_AGAIN_S
+            self._extend_from_s = now_s + min(EXTEND_AGAIN_S, self._lease_s / 10)
             return Step(Act.EXTEND, LOOK_S)
         to_term_s = remaining_s - self._grace_s - self._margin_s
         return Step(Act.NOTHING, min(LOOK_S, max(to_term_s, 0.001)))

@@ -18,6 +18,8 @@ COMMANDS: dict[str, str] = {
     "init": "ticketing.cli.init",
     "node": "ticketing.cli.node",
     "dev": "ticketing.cli.dev",
+    "acquire": "ticketing.cli.acquire",
+    "status": "ticketing.cli.status",
 }
 """Each sub-command's module, which has it as `app`. Nothing is imported that the called one does not need."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ticketing.cli.errors import CommandFailed
+from ticketing.protocol.fields import escaped
 
 FORMATS = ("text", "json")
 
@@ -48,7 +49,7 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def shown(text: str) -> str:
     """A key or name of a user's for a person's eyes: what could move the cursor is escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return escaped(text.encode("utf-8", "surrogateescape"))
 
 
 def silence() -> None:

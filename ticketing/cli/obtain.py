@@ -1,0 +1,119 @@
+"""Getting a lock for a command: reaching the cluster, asking anew where that is safe, and leaving the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ticketing.cli.errors import CommandFailed, ExitCode, say
+from ticketing.cli.output import shown
+from ticketing.config.client_file import Access
+
+if TYPE_CHECKING:
+    from ticketing.client import Ticket, TicketBroker, TicketError
+
+REACH_S = 5.0
+"""However short the wait: the cluster gets this long to be reached, since that is no waiting for the lock."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One acquire. Seconds."""
+
+    key: str
+    wait_s: float
+    lease_s: float
+    budget_s: float
+
+
+def open_broker(access: Access) -> TicketBroker:
+    """The client library for a cluster; nothing is connected yet."""
+    from ticketing.client import TicketBroker
+
+    return TicketBroker(list(access.addrs), token=access.token, tls=access.tls)
+
+
+async def reach(broker: TicketBroker, access: Access, within_s: float) -> None:
+    """Until a session to a serving leader stands; `CommandFailed` where the time is up or we are not let in."""
+    from ticketing.client import TicketError
+
+    try:
+        ready = await broker.wait_ready(within_s)
+    except TicketError as error:
+        raise failure(error, access) from None
+    if not ready:
+        raise CommandFailed(
+            f"no leader was reached within {within_s:g} s at {', '.join(access.addrs)}",
+            ExitCode.UNREACHABLE,
+            hint="`ticketing status` tells how the nodes are",
+        )
+
+
+async def obtain(
+    broker: TicketBroker, access: Access, ask: Ask, clock_s: Callable[[], float] = time.monotonic
+) -> Ticket:
+    """The lock, within the wait; `CommandFailed` with the code for why not.
+
+    A request that was lost (an election) is asked anew within the wait, once the cancel of the lost one was
+    answered: until then it might still be granted. A wait of 0 is one try.
+    """
+    from ticketing.client import TicketError
+
+    deadline_s = clock_s() + ask.wait_s
+    await reach(broker, access, max(ask.wait_s, REACH_S))
+    told = False
+    while True:
+        left_s = max(deadline_s - clock_s(), 0.0)
+        if ask.wait_s and not left_s:
+            raise _not_acquired(ask)
+        try:
+            return await broker.acquire(ask.key, left_s, ask.lease_s, ask.budget_s)
+        except TicketError as error:
+            if error.kind == "timeout":
+                raise _not_acquired(ask) from None
+            left_s = max(deadline_s - clock_s(), 0.0)
+            if not left_s or not await _may_ask_again(broker, error, left_s):
+                raise failure(error, access) from None
+            if not told:
+                say("the cluster is electing a leader; still waiting")
+                told = True
+
+
+def failure(error: TicketError, access: Access | None = None) -> CommandFailed:
+    """An error of the library as the end of a command."""
+    kind = str(error.kind)
+    code, hint = _CODES.get(kind, (ExitCode.FAILURE, ""))
+    if kind == "auth" and access is not None and access.file is not None:
+        hint = f"the token comes from {access.file}: is it the file of this cluster?"
+    return CommandFailed(f"{str(error) or kind}", code, hint=hint)
+
+
+_CODES: dict[str, tuple[ExitCode, str]] = {
+    "timeout": (ExitCode.NOT_ACQUIRED, ""),
+    "busy": (
+        ExitCode.BUSY,
+        "it was not acquired; `ticketing status` tells whether a bound or the clocks refuse",
+    ),
+    "indeterminate": (ExitCode.INDETERMINATE, "if it was granted nevertheless, it ends with its lease"),
+    "insufficient_lease": (ExitCode.INSUFFICIENT_LEASE, "ask for a longer --lease or a smaller --budget"),
+    "invalid_input": (ExitCode.USAGE, ""),
+    "auth": (ExitCode.REFUSED, "the token comes from --token-file, TICKETING_TOKEN or client.toml"),
+    "protocol": (ExitCode.UNREACHABLE, "is that the cluster's client port, and not another one?"),
+    "not_connected": (ExitCode.UNREACHABLE, "`ticketing status` tells how the nodes are"),
+    "io": (ExitCode.UNREACHABLE, ""),
+    "closed": (ExitCode.FAILURE, ""),
+}
+
+
+def _not_acquired(ask: Ask) -> CommandFailed:
+    if ask.wait_s:
+        return CommandFailed(f"{shown(ask.key)} was not free within {ask.wait_s:g} s", ExitCode.NOT_ACQUIRED)
+    return CommandFailed(f"{shown(ask.key)} is held by another", ExitCode.NOT_ACQUIRED)
+
+
+async def _may_ask_again(broker: TicketBroker, error: TicketError, within_s: float) -> bool:
+    if error.kind == "not_connected":
+        return await broker.wait_ready(within_s)
+    return False
