@@ -86,6 +86,7 @@ class Desk(Turns):
         self._leaving: deque[DeskSession] = deque()
         self._barriers: deque[tuple[int, list[Ask]]] = deque()
         self._more_overdue = False
+        self._onces_left = 0  # to be looked at since the gate has closed
 
     # --- the lead begins
 
@@ -97,14 +98,18 @@ class Desk(Turns):
 
     @property
     def gate_open(self) -> bool:
-        """The clock gate (spec 8). Opening it makes `more` true: the pump goes on in slices of `run_due`."""
+        """The clock gate (spec 8). Opening it makes `more` true where somebody waits: the pump goes on in
+        slices of `run_due`. So does closing it, for the acquires with wait 0 that were kept: they are
+        refused.
+        """
         return self._gate_open
 
     @gate_open.setter
     def gate_open(self, value: bool) -> None:
-        if value and not self._gate_open:
+        if value != self._gate_open:
+            self._gate_open = value
             self._grants_short = False
-        self._gate_open = value
+            self._onces_left = 0 if value else len(self._waiters.onces)
 
     # --- acquire
 
@@ -504,6 +509,18 @@ class Desk(Turns):
         self._expire(now_ns)
         if self._gate_open:
             self._settle_kept(self._grants_kept, left, now_ns, reserve=False)
+        elif self._onces_left:
+            self._refuse_onces(left, now_ns)
+
+    def _refuse_onces(self, limit: int, now_ns: int) -> None:
+        """The gate has closed: what an acquire with wait 0 was kept for does not come."""
+        onces = self._waiters.onces
+        for _ in range(min(limit, self._onces_left, len(onces))):
+            state = next(iter(onces))
+            del onces[state]
+            onces[state] = None
+            self._settle(state, now_ns)
+        self._onces_left = min(max(0, self._onces_left - limit), len(onces))
 
     def _settle_kept(self, kept: dict[KeyState, None], limit: int, now_ns: int, *, reserve: bool) -> int:
         for _ in range(min(limit, len(kept))):
@@ -532,6 +549,7 @@ class Desk(Turns):
         return bool(
             self._leaving
             or self._more_overdue
+            or self._onces_left
             or self._waiters.next_due_ns <= self._now_ns
             or (not self._ends_short and (self._ends_kept or self._cancels_kept))
             or (not self._grants_short and self._grants_kept and self._gate_open)

@@ -9,6 +9,7 @@ is in the order of deadlines by itself: no heap, and nothing that a dead waiter 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 
@@ -97,6 +98,8 @@ class Waiters:
         """Nearly always one request an owner; more stand in a dict, in the order of their arrival."""
         self.by_length: list[dict[KeyState, None]] = [{} for _ in range(24)]
         """The keys by the bit length of how many wait: what a list of the longest queues is read from."""
+        self.onces: OrderedDict[KeyState, None] = OrderedDict()
+        """The keys with a `once`."""
         self._seats: dict[DeskSession, Seat] = {}
         # One list a wait; that of wait 0 is never looked at.
         self._due_first: list[Waiter | None] = [None] * (WAIT_MAX + 1)
@@ -123,6 +126,7 @@ class Waiters:
         else:
             assert state.once is None, state
             state.once = waiter
+            self.onces[state] = None
         self._add_due(waiter, self._due_last[wait])
         self._enter(waiter)
 
@@ -166,6 +170,7 @@ class Waiters:
             self._shorter(state)
         else:
             state.once = None
+            del self.onces[state]
         self._leave_due(waiter)
         self._leave_seat(waiter)
         self._leave_owner(waiter)
