@@ -14,7 +14,7 @@ from ticketing.node.settings import NodeSettings, Place
 from ticketing.node.shell import Link, Shell
 from ticketing.protocol.handshake import ServerHandshake
 from ticketing.server.log import Log
-from ticketing.server.run import Listeners, Service
+from ticketing.server.service import Listeners, Service
 from ticketing.server.settings import ServerSettings, ShellLimits, TlsFiles
 
 BANNER = b"TICKETING/1 scripted\n"

@@ -9,11 +9,11 @@ close.)
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 import errno
 import socket
 import ssl
 from enum import IntEnum
+from typing import cast
 
 from ticketing.server.tls import TlsStream
 
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
     # --- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
+        transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         self.transport = transport
         if self.state is not State.CONNECTING:
             transport.abort()

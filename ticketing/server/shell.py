@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NEVER_NS = 1 << 63
 MS = 1_000_000
+TIMER_MAX_MS = 60_000
+"""A tick that comes early is harmless; a timer for ever is not to be had on every loop."""
 
 
 class Outcome(NamedTuple):
@@ -53,8 +55,6 @@ class AsyncioShell:
         self.outcome: asyncio.Future[Outcome] = loop.create_future()
         self.clients: ClientConnections
         self.peers: PeerLinks
-        self.busy_ns = 0
-        """Time spent in the node's flushes and ticks, for the share of time that the loop is busy."""
         self._node: NodeApi
         self._folder = folder
         self._log = log
@@ -77,10 +77,6 @@ class AsyncioShell:
             connections_max=connections_max,
         )
         self.peers = PeerLinks(self.loop, node, limits, self._log, tls=lambda: self.tls, hosts=hosts)
-        self.dial = self.peers.dial
-        self.send = self.peers.send
-        self.buffered = self.peers.buffered
-        self.hang_up = self.peers.hang_up
 
     # --- clocks and chance
 
@@ -112,7 +108,7 @@ class AsyncioShell:
                 self._timer.cancel()
             # Whole milliseconds, rounded up: uvloop knows no finer ones, and a timer that fires early fires
             # again.
-            left_ms = max(0, -((self.elapsed_ns() - due_ns) // MS))
+            left_ms = min(max(0, -((self.elapsed_ns() - due_ns) // MS)), TIMER_MAX_MS)
             self._timer = self.loop.call_later(left_ms / 1_000, self._due)
             self._timer_ns = due_ns
 
@@ -159,12 +155,19 @@ class AsyncioShell:
         session.io = connection
         return connection
 
-    # --- peer links: bound in `attach`
+    # --- peer links
 
-    dial: Callable[[str, str], Link]
-    send: Callable[[Link, bytes], None]
-    buffered: Callable[[Link], int]
-    hang_up: Callable[[Link], None]
+    def dial(self, address: str, purpose: str) -> Link:  # noqa: D102
+        return self.peers.dial(address, purpose)
+
+    def send(self, link: Link, frame: bytes) -> None:  # noqa: D102
+        self.peers.send(link, frame)
+
+    def buffered(self, link: Link) -> int:  # noqa: D102
+        return self.peers.buffered(link)
+
+    def hang_up(self, link: Link) -> None:  # noqa: D102
+        self.peers.hang_up(link)
 
     # --- disk and life
 

@@ -1,0 +1,259 @@
+"""One node with its listeners and its admin plane on a running loop; several fit into one process (tests)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ticketing.node.settings import NodeSettings, Place
+from ticketing.node.shell import Shell
+from ticketing.server.faults import Faults
+from ticketing.server.listening import ListenError, bind_all, close_all, join_address, port_of, split_address
+from ticketing.server.log import Log
+from ticketing.server.node_api import NodeApi
+from ticketing.server.settings import ServerSettings
+from ticketing.server.shell import AsyncioShell, Outcome
+from ticketing.server.tls import TlsContexts
+
+if TYPE_CHECKING:
+    from ticketing.server.admin import AdminPlane
+
+DRAIN_S = 1.2
+"""How long the end waits for last bytes: a little over the drain time of one connection."""
+DESCRIPTORS_RESERVED = 128
+"""Not for clients: peers, files, admin connections."""
+CLIENTS_MIN = 16
+WATCH_S = 10.0
+"""How often the files behind tokens, secrets and certificates are looked at."""
+
+MakeNode = Callable[[NodeSettings, Shell], NodeApi]
+LoadSettings = Callable[[], ServerSettings]
+
+
+class Listeners:
+    """The bound addresses of one node."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Binds all of them or none; `ListenError` otherwise."""
+        self.sockets: dict[str, list[socket.socket]] = {"client": [], "peer": [], "admin": []}
+        wanted = (
+            ("client", settings.listen_client),
+            ("peer", settings.listen_peer),
+            ("admin", settings.listen_admin),
+        )
+        try:
+            for what, address in wanted:
+                if address:
+                    self.sockets[what] = bind_all(what, address)
+        except ListenError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Unbinds everything; a second time is harmless."""
+        for sockets in self.sockets.values():
+            close_all(sockets)
+
+    def named(self, place: Place) -> Place:
+        """The place with the ports that were bound where it names port 0, and without what is not listened
+        on.
+        """
+        fields = {"peer": "", "admin": ""}
+        for what, sockets in self.sockets.items():
+            address = getattr(place, what)
+            if address and sockets:
+                host, port = split_address(address)
+                fields[what] = join_address(host, port or port_of(sockets[0]))
+        return place._replace(**fields)
+
+
+class Service:
+    """One node, from the first accept to the last byte."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        listeners: Listeners,
+        log: Log,
+        make_node: MakeNode,
+        *,
+        descriptors: int,
+        load: LoadSettings | None = None,
+        watch: tuple[Path, ...] = (),
+    ) -> None:
+        """Builds shell and node. `TlsFilesError` where the TLS files cannot be used.
+
+        `load` reads the settings anew for a reload, in a thread, and raises where they are wrong; `watch` are
+        the files that it reads.
+        """
+        own = settings.node
+        self.place = listeners.named(next(place for place in own.places if place.name == own.place))
+        places = tuple(self.place if place.name == own.place else place for place in own.places)
+        self.settings = msgspec.structs.replace(settings, node=msgspec.structs.replace(own, places=places))
+        self.log = log
+        self.reload_fault: str | None = None
+        """Why the last reload changed nothing; an alarm until one succeeds."""
+        self._listeners = listeners
+        self._load = load
+        self._watch = watch
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._reloading = asyncio.Lock()
+        self._clients_max = max(CLIENTS_MIN, descriptors - min(DESCRIPTORS_RESERVED, descriptors // 4))
+        self.shell = AsyncioShell(self._loop, settings.state_dir, log)
+        if settings.tls is not None:
+            self.shell.tls = TlsContexts(settings.tls)
+        self.node = make_node(self.settings.node, self.shell)
+        self.shell.attach(
+            self.node,
+            settings.limits,
+            hosts=[split_address(place.peer)[0] for place in places if place.peer],
+            connections_max=self._clients_max,
+        )
+
+    def start(self) -> None:
+        """The node begins, then the listeners, then the admin plane when it has been loaded."""
+        self.node.start()
+        self.shell.request_flush()
+        self.shell.clients.listen(self._listeners.sockets["client"])
+        self.shell.peers.listen(self._listeners.sockets["peer"])
+        if self._listeners.sockets["admin"]:
+            self._spawn(self._serve_admin())
+        self._spawn(self._watch_files())
+
+    def ready_facts(self) -> dict[str, object]:
+        """The one line for whoever started this process."""
+        place = self.place
+        return {
+            "place": place.name,
+            "client": place.client,
+            "peer": place.peer or None,
+            "admin": place.admin or None,
+            "pid": os.getpid(),
+        }
+
+    async def run(self) -> Outcome:
+        """Waits for the node's end and gives everything back."""
+        try:
+            return await self.shell.outcome
+        finally:
+            await self.shell.close(DRAIN_S)
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._listeners.close()
+
+    # --- tokens, secrets, certificates
+
+    def request_reload(self) -> None:
+        """Reloads in the background (SIGHUP)."""
+        self._spawn(self.reload())
+
+    async def reload(self) -> str | None:
+        """Takes over tokens, secrets and certificates anew, all or nothing; otherwise why not.
+
+        What runs goes on with what it began with; addresses and everything else need a restart.
+        """
+        async with self._reloading:
+            try:
+                await self._reload()
+            except Exception as error:  # whatever is wrong with a file: the old settings stay in force
+                self.reload_fault = str(error)
+                self.log("error", "reload failed, the former settings stay", reason=str(error))
+            else:
+                self.reload_fault = None
+                self.log("audit", "reloaded")
+            return self.reload_fault
+
+    async def _reload(self) -> None:
+        fresh = self.settings
+        if self._load is not None:
+            fresh = await self._loop.run_in_executor(None, self._load)
+        if (fresh.tls is None) != (self.settings.tls is None):
+            raise ValueError("TLS cannot be switched on or off while the node runs")
+        contexts = None
+        if fresh.tls is not None:
+            contexts = await self._loop.run_in_executor(None, TlsContexts, fresh.tls)
+        node_settings = msgspec.structs.replace(
+            self.settings.node,
+            client_tokens=fresh.node.client_tokens,
+            peer_secrets=fresh.node.peer_secrets,
+        )
+        self.settings = msgspec.structs.replace(
+            self.settings, node=node_settings, admin_token=fresh.admin_token, tls=fresh.tls
+        )
+        self.shell.tls = contexts
+        self.node.reload(node_settings)
+
+    async def _watch_files(self) -> None:
+        seen = await self._loop.run_in_executor(None, self._signatures)
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now = await self._loop.run_in_executor(None, self._signatures)
+            if now != seen:
+                seen = now
+                await self.reload()
+
+    def _signatures(self) -> list[tuple[int, int, int] | None]:
+        tls = self.settings.tls
+        paths = self._watch if tls is None else (*self._watch, tls.ca, tls.certificate, tls.key)
+        signatures: list[tuple[int, int, int] | None] = []
+        for path in paths:
+            try:
+                facts = path.stat()
+            except OSError:
+                signatures.append(None)
+            else:
+                signatures.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+        return signatures
+
+    # --- the admin plane
+
+    async def _serve_admin(self) -> None:
+        plane_class = await self._loop.run_in_executor(None, _load_admin_plane)
+        plane = plane_class(
+            self.node,
+            self.log,
+            Faults(self.log),
+            token=lambda: self.settings.admin_token,
+            process_facts=self._process_facts,
+            reload=self.reload,
+        )
+        try:
+            await plane.start(
+                self._listeners.sockets["admin"],
+                lambda: None if self.shell.tls is None else self.shell.tls.client,
+            )
+            await self._loop.create_future()
+        finally:
+            await plane.close()
+
+    def _process_facts(self) -> dict[str, object]:
+        clients = self.shell.clients
+        return {
+            "pid": os.getpid(),
+            "client_connections": len(clients),
+            "client_connections_max": self._clients_max,
+            "clients_at_the_door": len(clients.admission),
+            "clients_turned_away": clients.turned_away,
+            "peer_connections": len(self.shell.peers),
+            "tls": self.settings.tls is not None,
+            "reload_fault": self.reload_fault,
+        }
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _load_admin_plane() -> type[AdminPlane]:
+    from ticketing.server.admin import AdminPlane
+
+    return AdminPlane
