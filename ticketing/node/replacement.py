@@ -197,6 +197,9 @@ class Replacement:
         # An open change, joint or not, is finished by Raft itself whoever leads.
         if not facts.ready or not facts.committed or facts.configuration.joint:
             return None
+        if facts.me not in facts.configuration.voters:
+            # A learner leads where no voter's log was as far (spec 9, Identity); it cannot judge itself.
+            return self._give_lead_away(f"{facts.place_of(facts.me)}: a learner leads", facts, now_ns)
         if facts.configuration.learners:
             return self._step_learner(facts.configuration.learners[0], facts, now_ns)
         unfinished = self._unfinished(facts, now_ns)
@@ -222,7 +225,7 @@ class Replacement:
         old = facts.members.voter_of(place, facts.configuration)
         assert old is not None, place
         if old.member == facts.me:
-            return self._give_lead_away(place, facts, now_ns)
+            return self._give_lead_away(f"{place}: its voter leads", facts, now_ns)
         change = MembersChange("swap", place, learner.node_id, command_id=record.command_id)
         joint = swapping(facts.configuration, old.member, learner)
         return _propose(
@@ -237,7 +240,7 @@ class Replacement:
             old = facts.members.voter_of(ask.place, facts.configuration)
             assert old is not None, ask.place
             if old.member == facts.me:
-                return self._give_lead_away(ask.place, facts, now_ns)
+                return self._give_lead_away(f"{ask.place}: its voter leads", facts, now_ns)
             record = ask.record(facts.members.next_node_id(facts.configuration))
             change = MembersChange(
                 "add", ask.place, record.node_id, (record,), ask.command_id, ask.who, ask.why
@@ -261,7 +264,7 @@ class Replacement:
             record.place, record.node_id, witnessed, f"{record.place}: replaced, {member} is its voter now"
         )
 
-    def _give_lead_away(self, place: str, facts: ClusterFacts, now_ns: int) -> Transfer | None:
+    def _give_lead_away(self, why: str, facts: ClusterFacts, now_ns: int) -> Transfer | None:
         if self._transferred_ns is not None and now_ns - self._transferred_ns < TRANSFER_AGAIN_NS:
             return None
         best: Member | None = None
@@ -273,7 +276,7 @@ class Replacement:
         if best is None:
             return None
         self._transferred_ns = now_ns
-        return Transfer(best, f"{place}: its voter leads; the lead goes to {facts.place_of(best)} first")
+        return Transfer(best, f"{why}; the lead goes to {facts.place_of(best)} first")
 
     # --- reasons
 
