@@ -219,7 +219,7 @@ class Twin:
                 return self.end(ask.key, ask)
             self.tell(ask.session, "R" if ask.found else "N", ask.number, ask.key)
         elif ask.kind == "extend" and ask.session.ended:
-            pass
+            return self.fits(end=True)
         elif holder is None or holder.token != ask.number:
             self.barrier_next.append(ask)
         elif ask.kind == "release":

@@ -86,6 +86,7 @@ class Desk(Turns):
         self._leaving: deque[DeskSession] = deque()
         self._barriers: deque[tuple[int, list[Ask]]] = deque()
         self._more_overdue = False
+        self._expiry_kept = False  # for want of room
         self._onces_left = 0  # to be looked at since the gate has closed
 
     # --- the lead begins
@@ -494,7 +495,8 @@ class Desk(Turns):
     @property
     def starved(self) -> bool:
         """Something is kept for want of room: `make_room` is to be called once there is some."""
-        return bool(self._cancels_kept or self._ends_kept or (self._grants_kept and self._gate_open))
+        ends = self._cancels_kept or self._ends_kept or self._expiry_kept
+        return bool(ends or (self._grants_kept and self._gate_open))
 
     def make_room(self, now_ns: int) -> None:
         """Room has come back: one slice of what was kept for it, releases, cancels and expiries first."""
@@ -551,7 +553,7 @@ class Desk(Turns):
             or self._more_overdue
             or self._onces_left
             or self._waiters.next_due_ns <= self._now_ns
-            or (not self._ends_short and (self._ends_kept or self._cancels_kept))
+            or (not self._ends_short and (self._ends_kept or self._cancels_kept or self._expiry_kept))
             or (not self._grants_short and self._grants_kept and self._gate_open)
         )
 
@@ -578,8 +580,9 @@ class Desk(Turns):
     def _expire(self, now_ns: int) -> None:
         """Proposes to end what is over by this node's elapsed clock."""
         self._more_overdue = False
-        if not self.rate_ok or now_ns < self._next_look_ns or self._ends_short:
+        if not self.rate_ok or self._ends_short or (now_ns < self._next_look_ns and not self._expiry_kept):
             return
+        self._expiry_kept = False
         expiring = self._expiring
         limit = min(EXPIRIES_PER_SLICE, EXPIRIES_IN_FLIGHT_MAX - len(expiring))
         overdue = self._table.overdue(now_ns, limit, expiring) if limit > 0 else []
@@ -591,6 +594,7 @@ class Desk(Turns):
                 continue
             self._close_if_idle(state)
             if self._is_short(reserve=True):
+                self._expiry_kept = True
                 break
         self._more_overdue = len(overdue) == EXPIRIES_PER_SLICE and not self._is_short(reserve=True)
         due_ns = self._table.next_due_ns()

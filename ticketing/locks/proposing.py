@@ -110,6 +110,13 @@ class Proposals:
             self._ends_short = True
         return False
 
+    def _has_room(self) -> bool:
+        """Whether there is any room at all."""
+        if self._untaken < self._room + self._reserved_room:
+            return True
+        self._grants_short = self._ends_short = True
+        return False
+
     def _is_short(self, *, reserve: bool) -> bool:
         return self._ends_short if reserve else self._grants_short
 

@@ -312,7 +312,8 @@ class Turns(Proposals):
             self._barrier_next.append(ask)
         elif kind == EXTEND:
             if ask.session.ended:
-                return True  # whoever asked is gone: a longer lease would only keep the key from others
+                # Whoever asked is gone: a longer lease would only keep the key from others.
+                return self._has_room()
             if held is not None and held.token == ask.number:
                 return self._extend(state, held, ask)
             self._barrier_next.append(ask)
@@ -361,6 +362,7 @@ class Turns(Proposals):
         if resends is None or self._waiters.rival(state, held.owner, now_ns) is None:
             return False
         resends.unhanded[held.token] = held.key
+        self._find_resends(state, held, now_ns)
         return True
 
     # --- applied
