@@ -67,6 +67,8 @@ class TestLeaves:
         assert cluster.ask(2) == ""
         cluster.places.run(1)
         assert cluster.ask(2) == ""
+        cluster.stop(3)
+        assert cluster.ask(2) == ""
 
     def test_after_its_place_is_filled_again_the_next_may_go(self) -> None:
         cluster = Cluster(3)

@@ -269,6 +269,18 @@ class TestPromotion:
         process.linked = True
         assert isinstance(places.until(ProposeChange, "swap"), ProposeChange)
 
+    def test_a_learner_that_has_all_but_hangs_since_waits(self) -> None:
+        places = Places()
+        learner = self.learner(places)
+        facts = places.facts()
+        seen = facts.peers[learner]._replace(match=10**9, heard_ns=places.now, linked=True)
+        facts = facts._replace(peers={**facts.peers, learner: seen})
+        places.now += 800 * MS
+        for _ in range(100):
+            places.replacement._history.note(places.now, 100)
+            assert places.replacement.step(facts, places.now) is None
+            places.now += TICK
+
     def test_a_learner_that_has_all_but_has_no_link_waits(self) -> None:
         places = Places()
         learner = self.learner(places)
@@ -562,9 +574,10 @@ class TestTheLeaderDies:
         places.asking.append(ask_for(2, 77))
         places.until(Tell)
         places.begin_lead(places.configuration.learners[0])
+        places.processes[Member(2, 2000)].match = 10**9  # as far as any, but dead
         action = places.until(Transfer)
         assert isinstance(action, Transfer)
-        assert action.target in places.configuration.voters
+        assert action.target in (Member(1, 1000), Member(3, 3000))
         assert isinstance(places.until(Done), Done)
 
     def test_a_leader_that_only_finds_it_complete_says_so(self) -> None:
