@@ -31,7 +31,8 @@ class Leaves:
         self._given: dict[Member, None] = {}
 
     def given(self, voters: tuple[Member, ...]) -> tuple[Member, ...]:
-        """Those that were given leave and whose places are not filled again; `voters` are those in force.
+        """Those that were given leave and whose places are not filled again; `voters` are those in force,
+        of both halves where joint.
 
         They go into `ClusterFacts.leaving`, so that nobody counts them as living any more.
         """
