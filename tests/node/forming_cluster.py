@@ -119,6 +119,7 @@ class Process:
             self.joined = ""
         if output.store is not None:
             assert not self.to_store, "one record at a time"
+            assert output.drop or not before, "a record ends the former membership"
             self.to_store.append(output.store)
         for incarnation, message in output.messages:
             self.cluster.send(self, incarnation, message)

@@ -349,6 +349,34 @@ def test_a_first_state_of_earlier_lives_is_not_recorded(number: int) -> None:
     assert "earlier life" in answer.reason
 
 
+def test_a_promise_is_for_one_proposal() -> None:
+    cluster = started()
+    _up_to_own_record(cluster)
+    cluster.process(1).finish_store()
+    record = decode_forming(cluster.links["node-1", "node-2"].pop()[1])
+    assert isinstance(record, Record)
+    other = Record(msgspec.structs.replace(record.state, domain_id="f" * 16))
+    cluster.links["node-1", "node-2"].append((0, encode_forming(other)))
+    step(cluster, "node-1", "node-2")
+    assert isinstance(step(cluster, "node-2", "node-1"), Decline)
+    assert cluster.process(2).forming.recorded is None
+
+
+def test_a_record_of_another_life_of_a_place_does_not_count() -> None:
+    cluster = started()
+    _up_to_own_record(cluster)
+    proposer = cluster.process(1)
+    state = proposer.to_store[0]
+    cluster.kill("node-2")
+    cluster.start("node-2")
+    cluster.connect("node-1", "node-2")
+    cluster.links["node-2", "node-1"].append((0, encode_forming(Recorded(state.domain_id))))
+    step(cluster, "node-2", "node-1")
+    proposer.finish_store()
+    cluster.settle()
+    assert not proposer.forming.formed
+
+
 def test_others_than_the_lowest_place_are_not_obeyed() -> None:
     cluster = started()
     process = cluster.process(3)
