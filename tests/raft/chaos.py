@@ -1,7 +1,8 @@
-"""A random life of a cluster by one seed: load, faults and an operator first, then peace, in which it must recover.
+"""A random life of a cluster by one seed: load, faults and an operator first, then peace, in which it must
+recover.
 
-Faults are drawn as a swarm: each run has some kinds of them off and others extreme. Crashes never take a majority of
-any configuration that may be in force, for what a lost majority held is lost by design.
+Faults are drawn as a swarm: each run has some kinds of them off and others extreme. Crashes never take a
+majority of any configuration that may be in force, for what a lost majority held is lost by design.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from ticketing.raft.membership import ChangeRefused, swapping, with_learner, wit
 from ticketing.raft.types import MS, ConfigurationChange, Member, RaftSettings
 
 SMALL = RaftSettings(
-    heartbeat_ns=80 * MS,
+    heartbeat_ns=40 * MS,
+    election_timeout_min_ns=150 * MS,
+    election_timeout_max_ns=300 * MS,
+    leader_lease_ns=150 * MS,
+    quorum_check_ns=300 * MS,
+    orphan_campaign_max_ns=40 * MS,
+    transfer_timeout_ns=300 * MS,
     uncommitted_bytes_max=12_000,
     uncommitted_bytes_reserved=1_000,
     inflight_bytes_max=2_000,
@@ -21,14 +28,14 @@ SMALL = RaftSettings(
     log_keep_bytes=1_500,
     learner_log_bytes_max=20_000,
 )
-"""Bounds so small that every one of them is met in a short run."""
+"""Bounds so small, and elections so near, that a short run meets all of them."""
 
 
 class Chaos:
     """One run."""
 
     def __init__(self, seed: int) -> None:
-        self.network = Network(seed, voters=3, settings=SMALL)
+        self.network = Network(seed, voters=(3, 3, 3, 5)[seed % 4], settings=SMALL)
         self.rng = self.network.rng
         self.swapped = 0
         self.caught_up: dict[Member, int] = {}
@@ -46,7 +53,7 @@ class Chaos:
         network.run_to_leader()
         stormy_until = network.now + 3 * S
         while network.now < stormy_until:
-            network.run(self.rng.randrange(5 * MS, 120 * MS))
+            network.run(self.rng.randrange(2 * MS, 90 * MS))
             self.rng.choice(self.actions)()
             self.operate()
             if self.crashes_left and self.rng.random() < 0.08:
@@ -74,23 +81,32 @@ class Chaos:
         network = self.network
         network.drop = self.rng.choice((0.0, 0.0, 0.05, 0.3))
         network.double = self.rng.choice((0.0, 0.0, 0.2))
-        network.delay_ns = self.rng.choice(((1, 2 * MS), (1, 60 * MS), (1, 300 * MS)))
+        network.delay_ns = self.rng.choice(((1, 2 * MS), (1, 20 * MS), (1, 150 * MS)))
 
     def part(self) -> None:
+        """A partition of some kind, for a while or for good."""
         network = self.network
         members = list(network.processes)
+        leader = network.leader()
         kind = self.rng.randrange(4)
-        if kind == 0:
+        if kind == 0 or leader is None:
             network.isolate(self.rng.choice(members))
         elif kind == 1:
-            network.split(self.rng.sample(members, len(members) // 2))
+            network.isolate(leader.member)
         else:
-            network.cut.clear()
+            network.split(self.rng.sample(members, len(members) // 2))
+        self.heal_sometimes()
 
     def deafen(self) -> None:
         """One direction only."""
         one, other = self.rng.sample(list(self.network.processes), 2)
         self.network.cut.add((one, other))
+        self.heal_sometimes()
+
+    def heal_sometimes(self) -> None:
+        network = self.network
+        if self.rng.random() < 0.8:
+            network.at(network.now + self.rng.randrange(1 * MS, 700 * MS), network.cut.clear)
 
     def pause(self) -> None:
         network = self.network
@@ -99,7 +115,7 @@ class Chaos:
             return
         member = process.member
         network.stop(member)
-        network.at(network.now + self.rng.randrange(1 * MS, 1500 * MS), lambda: network.go_on(member))
+        network.at(network.now + self.rng.randrange(1 * MS, 600 * MS), lambda: network.go_on(member))
 
     def relink(self) -> None:
         leader = self.network.leader()
@@ -187,13 +203,15 @@ class Chaos:
     # --- peace
 
     def recover(self) -> None:
-        """Nothing fails any more: there is a leader soon, it takes proposals, and all its members come level."""
+        """Nothing fails any more: there is a leader soon, it takes proposals, and all its members come
+        level.
+        """
         network = self.network
         network.heal()
         network.delay_ns = (1 * MS, 2 * MS)
         network.snapshots_fail = 0.0
         self.replace_living = False
-        network.run(1600 * MS)  # until who stands still has gone on
+        network.run(700 * MS)  # until who stands still has gone on
         index = 0
 
         def decided() -> bool:

@@ -285,24 +285,23 @@ class Replication:
         while progress.next <= log.last_index:
             first = progress.next
             inflight = log.bytes_between(progress.match, first - 1)
-            limit = settings.message_bytes_max
-            if inflight:
-                limit = min(limit, settings.inflight_bytes_max - inflight)
-                if limit <= 0:
-                    return
-            last = log.last_fitting(first, limit)
+            window = settings.inflight_bytes_max - inflight
+            last = log.last_fitting(first, min(settings.message_bytes_max, window))
             if last < first:
-                if inflight and log.last_fitting(first, settings.inflight_bytes_max - inflight) < first:
+                # An entry above the size of a message goes alone, one above the window when nothing is under way.
+                if inflight and log.last_fitting(first, window) < first:
                     return
-                last = first  # an entry above the size of a message goes alone
+                last = first
             self._send_append(progress, first, last, now_ns)
             progress.next = last + 1
 
     def _send_probe(self, progress: Progress, now_ns: int) -> None:
+        settings = self._replica.settings
         log = self._replica.log
         first = progress.next
         if not progress.waiting:
-            last = max(log.last_fitting(first, self._replica.settings.message_bytes_max), first)
+            limit = min(settings.message_bytes_max, settings.inflight_bytes_max)
+            last = max(log.last_fitting(first, limit), first)
             self._send_append(progress, first, min(last, log.last_index), now_ns)
             progress.waiting = True
         elif progress.sent_round < self.round:
