@@ -1,0 +1,401 @@
+"""Clients that speak the wire, in good manners and bad, and write down what they saw in true time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.sim.history import LOST, History, Hold, Request
+from tests.sim.network import End, Network
+from tests.sim.world import MS, S, Clock, Violation, World
+from ticketing.protocol import frames
+from ticketing.protocol.decoder import ReplyDecoder
+from ticketing.protocol.handshake import READY, ClientHandshake
+
+SILENT_NS = 10 * S
+SESSIONS_REMEMBERED = 64
+TOP_BIT = 1 << 63
+
+
+class Manners:
+    """What clients do and how often; drawn once a run."""
+
+    __slots__ = (
+        "abandon",
+        "cancel",
+        "cancel_lost",
+        "extend",
+        "garbage",
+        "hold_ns",
+        "keys",
+        "late",
+        "legacy",
+        "outstanding",
+        "stray",
+        "think_ns",
+        "waits",
+    )
+
+    def __init__(self, world: World) -> None:
+        choice = world.rng.choice
+        self.keys = choice((1, 2, 5, 50))
+        self.think_ns = (1 * MS, choice((20, 200, 1000)) * MS)
+        self.outstanding = choice((1, 3, 10))
+        self.hold_ns = (0, choice((5, 100, 1500)) * MS)
+        self.waits: Sequence[int] = choice(((0,), (0, 1, 3), (1, 2, 5), (30,)))
+        self.legacy = choice((0.0, 0.3))
+        """`A` instead of `Q`."""
+        self.cancel = choice((0.0, 0.1))
+        self.cancel_lost = choice((0.0, 0.5, 1.0))
+        self.extend = choice((0.0, 0.2))
+        self.abandon = choice((0.0, 0.05, 0.2))
+        """Holds that are never released."""
+        self.late = choice((0.0, 0.1))
+        """Releases and extensions after the lease."""
+        self.stray = choice((0.0, 0.1))
+        """Acquires at a node that is known not to lead."""
+        self.garbage = choice((0.0, 0.0, 0.002))
+
+
+class Session:
+    """One connection of one client."""
+
+    __slots__ = ("address", "decoder", "end", "handshake", "heard_ns", "leader", "number", "open", "own")
+
+    def __init__(self, number: int, address: str) -> None:
+        self.number = number
+        self.address = address
+        self.end: End
+        self.handshake: ClientHandshake | None = ClientHandshake("")
+        self.decoder = ReplyDecoder()
+        self.leader: str | None = None
+        self.own: str | None = None
+        """The node's own name for its address."""
+        self.open: dict[tuple[int, bytes, str], list[Request]] = {}
+        """What waits for an answer, by (id, key, kind)."""
+        self.heard_ns = 0
+
+    @property
+    def ready(self) -> bool:
+        """Authenticated."""
+        return self.handshake is None
+
+    @property
+    def leads(self) -> bool:
+        """As far as the node has said."""
+        return self.ready and self.own is not None and self.leader == self.own
+
+
+class Client:
+    """One client process. `addresses` are those of all places, each with its machine."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        clock: Clock,
+        history: History,
+        manners: Manners,
+        addresses: dict[str, str],
+        name: str,
+        next_session: Callable[[], int],
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.clock = clock
+        self.history = history
+        self.manners = manners
+        self.name = name
+        self.alive = True
+        self.quiet = False
+        """Asks for nothing new."""
+        self.grants = 0
+        self._addresses = addresses
+        self._next_session = next_session
+        self._session: Session | None = None
+        self._hint: str | None = None
+        self._back_off_ns = 100 * MS
+        self._to_cancel: list[tuple[int, bytes]] = []
+        self._to_release: list[Hold] = []
+        self._extensions: dict[int, list[tuple[int, Request]]] = {}
+        world.after(world.between(0, S), self._connect)
+        world.after(S, self._think)
+        world.after(S, self._watch)
+
+    # --- connecting
+
+    def _connect(self) -> None:
+        if not self.alive or self._session is not None:
+            return
+        world = self.world
+        address = self._hint if self._hint in self._addresses else world.rng.choice(list(self._addresses))
+        self._hint = None
+        assert address is not None
+        session = self._session = Session(self._next_session(), address)
+        session.heard_ns = world.now
+        session.end = self.network.dial(self, self.name, address, self._addresses[address], "client")
+        session.end.io = session
+
+    def accepted(self, end: End, purpose: str) -> None:
+        raise AssertionError("nobody dials a client")
+
+    def connected(self, end: End) -> None:
+        pass
+
+    def refused(self, end: End, *, by_host: bool) -> None:
+        self._over(end.io)
+
+    def lost(self, end: End, *, by_timeout: bool) -> None:
+        self._over(end.io)
+
+    def _leave(self, session: Session, hint: str | None) -> None:
+        """Ends a session of our own accord."""
+        self._hint = hint
+        self.network.hang_up(session.end)
+        self._over(session)
+
+    def _over(self, session: object) -> None:
+        if not isinstance(session, Session) or session is not self._session or not self.alive:
+            return
+        world = self.world
+        self._session = None
+        self.history.ended_sessions[session.number] = world.now
+        for requests in session.open.values():
+            for request in requests:
+                request.answer = LOST
+                request.answered_ns = world.now
+                if request.op in "AQ" and world.chance(self.manners.cancel_lost):
+                    self._to_cancel.append((request.ident, request.key))
+        session.open.clear()
+        del self._to_cancel[:-SESSIONS_REMEMBERED]
+        self._back_off_ns = 100 * MS if session.ready else min(2 * self._back_off_ns, 3200 * MS)
+        wait = 1 * MS if self._hint is not None and session.ready else self._back_off_ns
+        world.after(world.between(wait // 2, wait), self._connect)
+
+    def _watch(self) -> None:
+        if not self.alive:
+            return
+        self.world.after(S, self._watch)
+        session = self._session
+        if session is not None and self.world.now - session.heard_ns > SILENT_NS:
+            self._leave(session, None)
+
+    # --- asking
+
+    def _think(self) -> None:
+        if not self.alive:
+            return
+        world, manners = self.world, self.manners
+        world.after(world.between(*manners.think_ns), self._think)
+        session = self._session
+        if session is None or not session.ready:
+            return
+        if world.chance(manners.garbage):
+            self._send_raw(session, world.rng.randbytes(world.rng.randrange(1, 40)))
+            return
+        if session.leads:
+            for owner, key in self._to_cancel:
+                self._cancel(session, owner, key)
+            self._to_cancel.clear()
+            for hold in self._to_release:
+                self._release(session, hold)
+            self._to_release.clear()
+        if not self.quiet and len(session.open) < manners.outstanding:
+            if session.leads or world.chance(manners.stray):
+                self.acquire(session)
+            elif session.leader is not None and session.leader != session.own:
+                self._leave(session, session.leader)
+
+    def acquire(self, session: Session) -> None:
+        """One new request."""
+        world, manners = self.world, self.manners
+        key = b"key-%d" % world.rng.randrange(manners.keys)
+        wait = world.rng.choice(manners.waits)
+        lease = world.rng.choice((1, 2, 2, 5, 10))
+        owner = world.rng.getrandbits(63) | TOP_BIT
+        op = "A" if world.chance(manners.legacy) else "Q"
+        request = Request(op, key, owner, session.number, world.now, wait=wait, lease=lease)
+        encode = frames.encode_acquire if op == "A" else frames.encode_q
+        self._send(session, request, "acquire", encode(wait, lease, owner, key))
+        if wait and world.chance(manners.cancel):
+            world.after(world.between(0, wait * S), lambda: self._cancel_if_open(session, request))
+
+    def _cancel_if_open(self, session: Session, request: Request) -> None:
+        if request.answer is None and self._session is session and self.alive:
+            self._cancel(session, request.ident, request.key)
+
+    def _cancel(self, session: Session, owner: int, key: bytes) -> None:
+        for hold in self.history.holds:
+            if hold.request.ident == owner and hold.released_ns is None:
+                hold.released_ns = self.world.now
+        request = Request("C", key, owner, session.number, self.world.now)
+        self._send(session, request, "cancel", frames.encode_cancel(owner, key))
+
+    def _release(self, session: Session, hold: Hold) -> None:
+        if hold.released_ns is None:
+            hold.released_ns = self.world.now
+        request = Request("R", hold.key, hold.token, session.number, self.world.now)
+        self._send(session, request, "release", frames.encode_release(hold.token, hold.key))
+
+    def _extend(self, hold: Hold) -> None:
+        session = self._session
+        if not self.alive or session is None or not session.ready or hold.released_ns is not None:
+            return
+        lease = self.world.rng.choice((1, 2, 5))
+        request = Request("X", hold.key, hold.token, session.number, self.world.now, lease=lease)
+        self._send(session, request, "extend", frames.encode_extend(hold.token, lease, hold.key))
+
+    def _send(self, session: Session, request: Request, kind: str, frame: bytes) -> None:
+        request.clock_ns = self.clock.elapsed_ns()
+        session.open.setdefault((request.ident, request.key, kind), []).append(request)
+        self.history.requests.append(request)
+        if self.world.log is not None:
+            self.world.say(self.name, "ask", repr(request))
+        self._send_raw(session, frame)
+
+    def _send_raw(self, session: Session, data: bytes) -> None:
+        self.network.send(session.end, data)
+
+    # --- hearing
+
+    def arrived(self, end: End, data: bytes) -> None:
+        session = end.io
+        if not isinstance(session, Session) or session is not self._session or not self.alive:
+            return
+        session.heard_ns = self.world.now
+        handshake = session.handshake
+        if handshake is not None:
+            answer = handshake.feed(data)
+            if answer:
+                self._send_raw(session, answer)
+            if handshake.outcome is None:
+                return
+            if handshake.outcome != READY:
+                self._leave(session, None)
+                return
+            session.handshake = None
+            session.leader = handshake.leader
+            session.own = handshake.banner.node_address if handshake.banner is not None else None
+            data = handshake.rest
+        replies = session.decoder.feed(data)
+        if session.decoder.problem is not None:
+            raise Violation("malformed reply", f"{self.name}: {session.decoder.detail}")
+        for opcode, token, owner, waited_ms, key in replies:
+            if self._session is not session:
+                return
+            self._reply(session, chr(opcode), token, owner, waited_ms, key)
+
+    def _reply(
+        self, session: Session, opcode: str, token: int, owner: int, waited_ms: int, key: bytes
+    ) -> None:
+        if opcode == "L":
+            session.leader = key.decode()
+        elif opcode in "ME":
+            if opcode == "E" and key == b"bad_frame" and not self.manners.garbage:
+                raise Violation("bad_frame", f"{self.name} sent none")
+            self._leave(session, key.decode() if opcode == "M" else None)
+        elif opcode in "AGTBV":
+            self._answered(session, opcode, token, owner, waited_ms, key, "acquire")
+        elif token & TOP_BIT:
+            self._answered(session, opcode, 0, token, 0, key, "cancel")
+        elif opcode == "X":
+            self._answered(session, opcode, token, token, 0, key, "extend")
+        elif opcode == "R" or (token, key, "release") in session.open:
+            self._answered(session, opcode, token, token, 0, key, "release")
+        else:
+            self._answered(session, opcode, token, token, 0, key, "extend")
+
+    def _answered(
+        self, session: Session, opcode: str, token: int, ident: int, waited_ms: int, key: bytes, kind: str
+    ) -> None:
+        requests = session.open.get((ident, key, kind))
+        if requests is None:
+            raise Violation("uncorrelated reply", f"{self.name}: {opcode} {ident:x} {key!r}")
+        request = requests.pop(0)
+        if not requests:
+            del session.open[ident, key, kind]
+        now = self.world.now
+        request.answer = opcode
+        request.answered_ns = now
+        request.token = token
+        request.waited_ms = waited_ms
+        self.history.read_upto.setdefault(session.number, []).append((now, request.sent_ns))
+        if self.world.log is not None:
+            self.world.say(self.name, "answer", repr(request))
+        if opcode in "AG":
+            self._granted(request)
+        elif opcode == "V":
+            session.leader = None
+        elif opcode == "X":
+            self._extended(session, request)
+
+    def _granted(self, request: Request) -> None:
+        world, manners = self.world, self.manners
+        read_ns = self.clock.elapsed_ns()
+        waited_ns = request.waited_ms * MS
+        end_ns = request.clock_ns + (request.lease * S + waited_ns) * 998 // 1000
+        end_ns = min(end_ns, read_ns + request.lease * S * 998 // 1000)
+        hold = Hold(request, request.token, world.now, self.clock.true_ns(end_ns))
+        self.history.holds.append(hold)
+        self.grants += 1
+        if (request.ident, request.key) in self._to_cancel or self._is_cancelling(request):
+            hold.released_ns = world.now
+            return
+        if world.chance(manners.abandon):
+            return
+        keep_ns = world.between(*manners.hold_ns)
+        if world.chance(manners.late):
+            keep_ns = request.lease * S + world.between(-10 * MS, 200 * MS)
+        world.after(max(keep_ns, 0), lambda: self._done(hold))
+        if world.chance(manners.extend):
+            world.after(world.between(0, request.lease * S), lambda: self._extend(hold))
+
+    def _is_cancelling(self, request: Request) -> bool:
+        session = self._session
+        return session is not None and (request.ident, request.key, "cancel") in session.open
+
+    def _done(self, hold: Hold) -> None:
+        if not self.alive:
+            return
+        if hold.released_ns is None:
+            session = self._session
+            if session is not None and session.ready and (session.leads or self.world.chance(0.2)):
+                self._release(session, hold)
+                if self.world.chance(0.05):
+                    self._release(session, hold)
+            else:
+                hold.released_ns = self.world.now
+                self._to_release.append(hold)
+
+    def _extended(self, session: Session, request: Request) -> None:
+        earliest = request.clock_ns
+        for other in session.open.get((request.ident, request.key, "extend"), ()):
+            earliest = min(earliest, other.clock_ns)
+        for hold in reversed(self.history.holds):
+            if hold.token == request.ident:
+                until_ns = self.clock.true_ns(earliest + request.lease * S * 998 // 1000)
+                hold.until_ns = max(hold.until_ns, until_ns)
+                return
+
+    # --- the end
+
+    def vanish(self, *, power: bool) -> None:
+        """The client is gone: its process, or its machine."""
+        if self.alive:
+            self.alive = False
+            self.world.say(self.name, "power off" if power else "vanish")
+            if self._session is not None:
+                self.history.ended_sessions[self._session.number] = self.world.now
+            if power:
+                self.network.power_off(self.name)
+            self.network.drop_host(self)
+
+    def unanswered(self, before_ns: int) -> Request | None:
+        """A request on the living session that should have had its answer by `before_ns`."""
+        session = self._session
+        if session is None or not session.ready or not self.alive:
+            return None
+        for requests in session.open.values():
+            for request in requests:
+                if request.sent_ns + request.wait * S < before_ns:
+                    return request
+        return None

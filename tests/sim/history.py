@@ -1,0 +1,290 @@
+"""What clients saw, and whether it can have been the service that was promised (spec 1).
+
+The checker knows nothing of nodes, logs or leaders: only what was sent and received when, in true time, and what a
+client may conclude from its own clock (spec 10, Conservative end). Each rule is one function, so that a finding has
+a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.sim.world import MS, S, Violation
+
+SURE = 997
+"""Per mille of a lease that has passed at least where the node's clock shows all of it: both clocks within rho."""
+
+LOST = "lost"
+"""In place of an answer: the session ended first."""
+
+
+class Request:
+    """One request of one client, and what became of it."""
+
+    __slots__ = (
+        "answer",
+        "answered_ns",
+        "clock_ns",
+        "ident",
+        "key",
+        "lease",
+        "op",
+        "sent_ns",
+        "session",
+        "token",
+        "wait",
+        "waited_ms",
+    )
+
+    def __init__(
+        self, op: str, key: bytes, ident: int, session: int, sent_ns: int, *, wait: int = 0, lease: int = 0
+    ) -> None:
+        self.op = op
+        """`A`, `Q`, `R`, `X` or `C`."""
+        self.key = key
+        self.ident = ident
+        """The owner of an `A`, `Q` or `C`, the token of an `R` or `X`."""
+        self.session = session
+        self.sent_ns = sent_ns
+        self.wait = wait
+        self.lease = lease
+        self.clock_ns = 0
+        """The client's own clock before its first byte could leave."""
+        self.answer: str | None = None
+        self.answered_ns = 0
+        self.token = 0
+        self.waited_ms = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.op} {self.key.decode()} {self.ident:x} wait={self.wait} lease={self.lease}"
+            f" session={self.session} sent={self.sent_ns / S:.6f}"
+            f" -> {self.answer} {self.token or ''} at {self.answered_ns / S:.6f}"
+        )
+
+
+class Hold:
+    """One ownership as its holder sees it."""
+
+    __slots__ = ("from_ns", "key", "released_ns", "request", "token", "until_ns")
+
+    def __init__(self, request: Request, token: int, from_ns: int, until_ns: int) -> None:
+        self.request = request
+        self.key = request.key
+        self.token = token
+        self.from_ns = from_ns
+        self.until_ns = until_ns
+        """The conservative end, in true time; later where it was extended."""
+        self.released_ns: int | None = None
+        """When its release, or the cancel of its owner, was invoked."""
+
+    @property
+    def end_ns(self) -> int:
+        """Until when the holder could rely on it."""
+        return self.until_ns if self.released_ns is None else min(self.until_ns, self.released_ns)
+
+    def __repr__(self) -> str:
+        released = "" if self.released_ns is None else f" released {self.released_ns / S:.6f}"
+        return (
+            f"token {self.token} of {self.key.decode()} {self.from_ns / S:.6f}..{self.until_ns / S:.6f}{released}"
+            f" by {self.request!r}"
+        )
+
+
+class History:
+    """Everything that all clients of a run saw."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.holds: list[Hold] = []
+        self.ended_sessions: dict[int, int] = {}
+        """Session to when its client saw the end of it."""
+        self.read_upto: dict[int, list[tuple[int, int]]] = {}
+        """By session: (at, sent): at that time it was clear that all that was sent until `sent` had been read."""
+        self.bounds_are_wide = True
+        """No limit of the nodes was so low that these clients could meet it."""
+
+    def check(self) -> None:
+        """Raises `Violation` for the first rule that was broken."""
+        for rule in RULES:
+            rule(self)
+
+    def of_key(self) -> dict[bytes, list[Hold]]:
+        """The holds of each key in token order."""
+        keys: dict[bytes, list[Hold]] = {}
+        for hold in sorted(self.holds, key=lambda hold: hold.token):
+            keys.setdefault(hold.key, []).append(hold)
+        return keys
+
+
+def one_holder(history: History) -> None:
+    """No two overlapping valid holds of one key."""
+    for holds in history.of_key().values():
+        valid = sorted((h for h in holds if h.from_ns < h.end_ns), key=lambda h: h.from_ns)
+        latest: Hold | None = None
+        for hold in valid:
+            if latest is not None and hold.from_ns < latest.end_ns:
+                raise Violation("one holder", f"{latest!r} and {hold!r}")
+            if latest is None or hold.end_ns > latest.end_ns:
+                latest = hold
+
+
+def tokens_rise(history: History) -> None:
+    """Tokens are given once, and rise with real time: whoever asked after a grant was read has a higher one."""
+    seen: dict[int, Hold] = {}
+    for hold in history.holds:
+        other = seen.get(hold.token)
+        if other is not None and (other.key, other.request.ident) != (hold.key, hold.request.ident):
+            raise Violation("a token once", f"{other!r} and {hold!r}")
+        seen[hold.token] = hold
+    read = sorted(history.holds, key=lambda hold: hold.from_ns)
+    position = 0
+    highest: Hold | None = None
+    for hold in sorted(history.holds, key=lambda hold: hold.request.sent_ns):
+        while position < len(read) and read[position].from_ns < hold.request.sent_ns:
+            if highest is None or read[position].token > highest.token:
+                highest = read[position]
+            position += 1
+        if highest is not None and hold.token < highest.token:
+            raise Violation("tokens rise", f"{highest!r}, then {hold!r}")
+
+
+def waited_is_possible(history: History) -> None:
+    """What `G` says of the wait cannot exceed what passed at the client (spec 10)."""
+    for request in history.requests:
+        if request.answer == "G":
+            passed_ns = request.answered_ns - request.sent_ns
+            if request.waited_ms * MS > passed_ns * 1003 // 1000 + 2 * MS:
+                raise Violation("waited", f"{request.waited_ms} ms: {request!r}")
+
+
+def _cancels(history: History) -> dict[tuple[int, bytes], int]:
+    """When each (owner, key) was first cancelled."""
+    found: dict[tuple[int, bytes], int] = {}
+    for request in history.requests:
+        if request.op == "C":
+            found.setdefault((request.ident, request.key), request.sent_ns)
+    return found
+
+
+def refusals_are_facts(history: History) -> None:
+    """`T` and `B` of an acquire with a wait: not before its wait was over, nor for no reason."""
+    cancelled = {owner: at for (owner, _key), at in reversed(_cancels(history).items())}
+    for request in history.requests:
+        if request.op not in "AQ" or not request.wait or not 1 <= request.lease <= 250 or request.wait > 255:
+            continue
+        passed_ns = request.answered_ns - request.sent_ns
+        at = cancelled.get(request.ident)
+        if request.answer == "T" and (at is None or at > request.answered_ns):
+            # A grant whose lease ran out before it could be answered is answered `T` as well (spec 4).
+            least = min(request.wait, request.lease)
+            if passed_ns < least * S * SURE // 1000:
+                raise Violation("T too early", f"{passed_ns / S:.3f} s: {request!r}")
+        if request.answer == "B" and request.op == "Q" and history.bounds_are_wide:
+            raise Violation("B without a bound", f"{request!r}")
+
+
+def not_free_is_a_fact(history: History) -> None:
+    """`T` at once says that somebody else had, or was about to have, the key."""
+    others: dict[bytes, list[tuple[int, int, int]]] = {}
+    cancels = _cancels(history)
+    for request in history.requests:
+        if request.op in "AQ" and request.answer not in ("B", "V"):
+            # Whoever was granted may hold to the end of its lease, be it never told; more than that is a dead leader.
+            until = request.sent_ns + (request.wait + request.lease + 60) * S
+            if request.answer == "T":
+                until = request.answered_ns
+            others.setdefault(request.key, []).append((request.sent_ns, until, request.ident))
+    for request in history.requests:
+        if request.answer != "T" or request.wait or (request.ident, request.key) in cancels:
+            continue
+        rivals = others.get(request.key, ())
+        if not any(
+            sent < request.answered_ns and until > request.sent_ns and owner != request.ident
+            for sent, until, owner in rivals
+        ):
+            raise Violation("T without a holder", f"{request!r}")
+
+
+def endings_are_facts(history: History) -> None:
+    """`R` implies that it was held, `N` that it was not (any more), `X` that it still was."""
+    holds = {hold.token: hold for hold in history.holds}
+    keys = history.of_key()
+    cancels = _cancels(history)
+    first_release: dict[int, Request] = {}
+    released: dict[int, Request] = {}
+    for request in history.requests:
+        if request.op == "R":
+            first_release.setdefault(request.ident, request)
+    for request in history.requests:
+        if request.op not in "RX" or request.answer in (None, LOST):
+            continue
+        hold = holds.get(request.ident)
+        if request.answer == "N":
+            if hold is not None and request.key == hold.key:
+                _check_not_held(request, hold, cancels, first_release)
+            continue
+        if hold is None or hold.key != request.key:
+            continue  # a token out of thin air, or one that another life of the client was given
+        for later in keys[hold.key]:
+            if later.token > hold.token and later.from_ns < request.sent_ns:
+                raise Violation(f"{request.answer} after the next grant", f"{request!r}, but {later!r}")
+        if request.op == "R":
+            if request.ident in released:
+                raise Violation("R twice", f"{released[request.ident]!r} and {request!r}")
+            released[request.ident] = request
+
+
+def _check_not_held(
+    request: Request, hold: Hold, cancels: dict[tuple[int, bytes], int], first_release: dict[int, Request]
+) -> None:
+    grant = hold.request
+    earliest_end = grant.sent_ns + grant.lease * S * SURE // 1000
+    if request.answered_ns >= earliest_end:
+        return
+    cancelled = cancels.get((grant.ident, grant.key))
+    if cancelled is not None and cancelled < request.answered_ns:
+        return
+    released = first_release.get(hold.token)
+    if released is not None and released is not request and released.sent_ns < request.answered_ns:
+        return
+    raise Violation("N although held", f"{request!r}, but {hold!r}")
+
+
+def first_come_first_served(history: History) -> None:
+    """Among granted requests for one key, sent to one node on sessions that lived, the earlier was granted first.
+
+    Earlier is what a client can know: on the same session, or surely read before the other was sent.
+    """
+    granted: dict[bytes, list[Hold]] = {}
+    for hold in history.holds:
+        request = hold.request
+        if request.wait and request.session not in history.ended_sessions:
+            granted.setdefault(hold.key, []).append(hold)
+    for holds in granted.values():
+        holds.sort(key=lambda hold: hold.request.sent_ns)
+        for index, earlier in enumerate(holds):
+            for later in holds[index + 1 :]:
+                if later.token > earlier.token:
+                    continue
+                same = later.request.session == earlier.request.session
+                if same or _surely_read(history, earlier.request) < later.request.sent_ns:
+                    raise Violation("first come, first served", f"{earlier!r} after {later!r}")
+
+
+def _surely_read(history: History, request: Request) -> int:
+    for at, sent in history.read_upto.get(request.session, ()):
+        if sent >= request.sent_ns:
+            return at
+    return 1 << 62
+
+
+RULES: tuple[Callable[[History], None], ...] = (
+    one_holder,
+    tokens_rise,
+    waited_is_possible,
+    refusals_are_facts,
+    not_free_is_a_fact,
+    endings_are_facts,
+    first_come_first_served,
+)

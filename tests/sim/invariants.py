@@ -1,0 +1,315 @@
+"""What must hold in every node, and between all of them, after every turn: facts, and differences to the turn before.
+
+Within a member `ticketing.raft.invariants` knows what must hold. Here is what only somebody can know who sees all
+processes, all machines' clocks and true time.
+"""
+
+from __future__ import annotations
+
+from tests.sim.process import Process
+from tests.sim.world import MS, S, Clock, Violation, World
+from ticketing.locks.codec import decode_commands
+from ticketing.locks.commands import Extend, LockCommand, Turn
+from ticketing.node.lead import Lead
+from ticketing.node.state import ReplicatedState
+from ticketing.raft.core import Raft
+from ticketing.raft.election import Role
+from ticketing.raft.invariants import Witness
+from ticketing.raft.types import Configuration, Entry, EntryKind, Member
+
+CHECKSUM_EVERY = 16
+"""A table is summed up at every index that this divides."""
+
+CLOCKS_KNOWN_NS = 3 * S
+"""A sample of a wall clock counts for so long (spec 8)."""
+
+STAMP_SLACK_NS = 10
+"""What integer arithmetic loses between two clocks."""
+
+Fact = tuple[int, bytes]
+"""Kind and data of an entry."""
+
+
+class Watched:
+    """What was seen of one process last."""
+
+    __slots__ = ("applied", "last", "raft", "role", "serving", "state", "token", "witness")
+
+    def __init__(self) -> None:
+        self.raft: Raft | None = None
+        self.witness: Witness | None = None
+        self.last: Entry | None = None
+        self.applied = 0
+        self.role = Role.FOLLOWER
+        self.state: ReplicatedState | None = None
+        self.token = 0
+        self.serving: Lead | None = None
+
+
+class Domain:
+    """What is known of one domain by all its processes together."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, Member] = {}
+        self.decided: dict[int, tuple[int, Fact]] = {}
+        """By index: term and content of what was committed."""
+        self.highest = 1
+        self.known: dict[tuple[int, int], Fact] = {}
+        """By (index, term): the one content that such an entry has."""
+        self.appended_ns: dict[tuple[int, int], int] = {}
+        """By (index, term): when its leader appended it."""
+        self.sums: dict[int, int] = {}
+        self.granted_ns: dict[int, int] = {}
+        """By token: when its grant, or its newest extension, was appended."""
+
+
+class Invariants:
+    """The watch over one run. `places` are the machines' clocks; `rates_hold` is false beyond the promised rates."""
+
+    def __init__(self, world: World, clocks: dict[str, Clock], *, rates_hold: bool, delta_ns: int) -> None:
+        self.world = world
+        self.domains: dict[str, Domain] = {}
+        self.grants = 0
+        self.snapshots = 0
+        self.leads = 0
+        self._clocks = clocks
+        self._rates_hold = rates_hold
+        self._delta_ns = delta_ns
+        self._watched: dict[Process, Watched] = {}
+        self._processes: dict[Member, Process] = {}
+
+    def after_turn(self, process: Process) -> None:
+        """To be called after every turn of a process."""
+        node = process.node
+        raft, state = node.raft, node.state
+        watched = self._watched.get(process)
+        if watched is None:
+            watched = self._watched[process] = Watched()
+        if raft is None or state is None:
+            return
+        domain = self.domains.setdefault(state.domain.domain_id, Domain())
+        if watched.raft is not raft:
+            watched.raft = raft
+            watched.witness = Witness(raft)
+            watched.last = None
+            watched.applied = raft.applied_index
+            watched.token = 0
+            self._processes[raft.me] = process
+        assert watched.witness is not None
+        try:
+            watched.witness.observe()
+        except AssertionError as error:
+            raise Violation("member", f"{process.name}: {error}") from error
+        self._check_log(process, raft, domain, watched)
+        self._check_role(process, raft, domain, watched)
+        self._check_applied(process, raft, state, domain, watched)
+        if node.lead is not None:
+            self._check_desk(process, node.lead)
+        watched.role = raft.role
+
+    # --- the log
+
+    def _check_log(self, process: Process, raft: Raft, domain: Domain, watched: Watched) -> None:
+        """Log matching, and who may append."""
+        log = raft._replica.log
+        last = log.entry_at(log.last_index) if log.last_index > log.base_index else None
+        if last is watched.last:
+            return
+        index = log.last_index
+        fresh: list[Entry] = []
+        while index > log.base_index:
+            entry = log.entry_at(index)
+            if entry is watched.last:
+                break
+            fresh.append(entry)
+            index -= 1
+        watched.last = last
+        for entry in reversed(fresh):
+            self._check_entry(process, raft, domain, entry)
+        if raft._replica.uncommitted_bytes() > raft._replica.settings.uncommitted_bytes_max + 64 * 1024:
+            raise Violation("bounded log", f"{process.name}: {raft._replica.uncommitted_bytes()} bytes")
+
+    def _check_entry(self, process: Process, raft: Raft, domain: Domain, entry: Entry) -> None:
+        place = (entry.index, entry.term)
+        fact = (entry.kind, entry.data)
+        known = domain.known.get(place)
+        if known is None:
+            domain.known[place] = fact
+            # The leader's own reading: it may have ended its turn a little later.
+            domain.appended_ns[place] = min(self.world.now, process.clock.true_ns(entry.stamp_ns))
+            if domain.leaders.get(entry.term, raft.me) != raft.me:
+                raise Violation("log matching", f"{process.name} has {entry} that its leader never had")
+            if entry.kind == EntryKind.COMMANDS:
+                self._check_proposed(process, raft, domain, entry)
+        elif known != fact:
+            raise Violation("log matching", f"{process.name} has another {entry}")
+        if entry.kind == EntryKind.CONFIGURATION:
+            self._check_configuration(process, raft.configuration)
+        if self._rates_hold:
+            stamped = process.clock.true_ns(entry.stamp_ns)
+            if stamped < domain.appended_ns[place] - STAMP_SLACK_NS:
+                raise Violation(
+                    "no stamp before its proposal",
+                    f"{process.name}: {entry} stamped {stamped}, appended {domain.appended_ns[place]}",
+                )
+
+    def _check_configuration(self, process: Process, configuration: Configuration) -> None:
+        voters = configuration.voters
+        if len(voters) not in (3, 5) or len(set(voters)) != len(voters):
+            raise Violation("3 or 5 voters", f"{process.name}: {configuration}")
+        if configuration.joint and len(configuration.outgoing) != len(voters):
+            raise Violation("3 or 5 voters", f"{process.name}: {configuration}")
+
+    def _check_proposed(self, process: Process, raft: Raft, domain: Domain, entry: Entry) -> None:
+        """A leader has just appended these commands."""
+        commands: list[LockCommand] = decode_commands(entry.data)
+        grants = [command for command in commands if isinstance(command, Turn) and command.owner]
+        if grants:
+            self.grants += len(grants)
+            self._check_gate(process, raft)
+        lead, state = process.node.lead, process.node.state
+        if lead is None or state is None or lead.term != entry.term:
+            return
+        for command in commands:
+            if isinstance(command, Turn) and not command.owner and lead.desk.gate_open:
+                self._check_hand_over(process, lead, command)
+
+    def _check_gate(self, process: Process, raft: Raft) -> None:
+        """No grant while a majority's wall clocks are not known to be near the leader's."""
+        if process.node.settings.standalone:
+            return
+        configuration = raft.configuration
+        for voters in (configuration.voters, configuration.outgoing):
+            if voters and sum(self._is_near(process, voter) for voter in voters) * 2 <= len(voters):
+                raise Violation("no grant while the clocks are unproven", f"{process.name} grants")
+
+    def _is_near(self, process: Process, voter: Member) -> bool:
+        other = self._processes.get(voter)
+        if other is process:
+            return True
+        if other is None:
+            return False
+        # The turn's own reading may lie a late flush behind; samples carry their error, so half of delta is kept.
+        late_ns = CLOCKS_KNOWN_NS + 50 * MS
+        mine = process.clock.walls_of_late(50 * MS)
+        theirs = other.clock.walls_of_late(late_ns)
+        slack_ns = 4 * MS
+        return any(abs(a - b) <= self._delta_ns // 2 + slack_ns for a in mine for b in theirs)
+
+    def _check_hand_over(self, process: Process, lead: Lead, turn: Turn) -> None:
+        """No key becomes free while somebody waits who could have had it."""
+        state = lead.desk._states.get(turn.key)
+        if state is None:
+            return
+        waiter = state.first
+        while waiter is not None:
+            if (
+                waiter.read_ns < process.turn_began_ns
+                and waiter.due_ns > process.clock.elapsed_ns()
+                and not waiter.session.ended
+                and waiter.owner not in lead.desk.cancelling
+                and not lead.desk._table.ring.contains(waiter.owner)
+            ):
+                raise Violation(
+                    "no key free in a hand-over", f"{process.name}: {turn.key!r} freed, {waiter.owner:x} waits"
+                )
+            waiter = waiter.behind
+
+    # --- roles and the state machine
+
+    def _check_role(self, process: Process, raft: Raft, domain: Domain, watched: Watched) -> None:
+        if raft.role is not Role.LEADER:
+            return
+        known = domain.leaders.setdefault(raft.term, raft.me)
+        if known != raft.me:
+            raise Violation("election safety", f"{known} and {raft.me} lead term {raft.term}")
+        if watched.role is Role.LEADER and watched.serving is process.node.lead:
+            return
+        watched.serving = process.node.lead
+        self.leads += 1
+        self.world.say(process.name, "leads", f"term {raft.term}")
+        term, fact = domain.decided.get(domain.highest, (1, (0, b"")))
+        if raft.term < term:
+            return
+        log = raft._replica.log
+        if domain.highest > log.last_index:
+            raise Violation("leader completeness", f"{process.name} leads without index {domain.highest}")
+        if domain.highest > log.base_index and domain.highest in domain.decided:
+            entry = log.entry_at(domain.highest)
+            if (entry.term, (entry.kind, entry.data)) != (term, fact):
+                raise Violation("leader completeness", f"{process.name} leads with another {entry}")
+
+    def _check_applied(
+        self, process: Process, raft: Raft, state: ReplicatedState, domain: Domain, watched: Watched
+    ) -> None:
+        upto = raft.applied_index
+        if upto == watched.applied and state is watched.state:
+            return
+        if state is not watched.state:
+            if watched.state is not None or raft.log_base_index > 1:
+                self.snapshots += 1
+            watched.state = state
+            watched.token = 0
+            self._check_stamps(process, state, domain)
+        log = raft._replica.log
+        for index in range(max(watched.applied, log.base_index) + 1, upto + 1):
+            self._decide(process, domain, log.entry_at(index))
+        watched.applied = upto
+        token = state.table.next_token
+        if token < watched.token:
+            raise Violation("tokens rise", f"{process.name}: {watched.token}, then {token}")
+        watched.token = token
+        if upto % CHECKSUM_EVERY == 0 and state.applied_index == upto:
+            found = state.checksum()
+            if domain.sums.setdefault(upto, found) != found:
+                raise Violation("table equality", f"{process.name} at index {upto}")
+
+    def _decide(self, process: Process, domain: Domain, entry: Entry) -> None:
+        fact = (entry.term, (entry.kind, entry.data))
+        known = domain.decided.setdefault(entry.index, fact)
+        if known != fact:
+            raise Violation("state machine safety", f"{process.name} applies another {entry}")
+        if entry.index > domain.highest:
+            domain.highest = entry.index
+            if entry.kind == EntryKind.COMMANDS:
+                self._note_grants(process, domain, entry)
+
+    def _note_grants(self, process: Process, domain: Domain, entry: Entry) -> None:
+        """When the present ownerships began, or were extended, at the earliest."""
+        state = process.node.state
+        assert state is not None
+        appended_ns = domain.appended_ns[entry.index, entry.term]
+        for command in decode_commands(entry.data):
+            if isinstance(command, Turn | Extend):
+                held = state.table.held.get(command.key)
+                if held is not None:
+                    domain.granted_ns.setdefault(held.token, appended_ns)
+
+    def _check_stamps(self, process: Process, state: ReplicatedState, domain: Domain) -> None:
+        if not self._rates_hold:
+            return
+        for held in state.table.held.values():
+            granted = domain.granted_ns.get(held.token)
+            if granted is not None and process.clock.true_ns(held.stamp_ns) < granted - STAMP_SLACK_NS:
+                raise Violation("no stamp before its grant", f"{process.name}: {held}")
+
+    # --- the desk
+
+    def _check_desk(self, process: Process, lead: Lead) -> None:
+        desk, limits = lead.desk, process.node.settings.limits
+        if desk.waiting > limits.waiters:
+            raise Violation("bounded queues", f"{process.name}: {desk.waiting} wait")
+        if len(process.node.clients._held) > limits.held_back:
+            raise Violation("bounded queues", f"{process.name}: {len(process.node.clients._held)} held back")
+
+    def final(self) -> None:
+        """Once more at the end of a run: equal indexes, equal tables."""
+        for process, watched in self._watched.items():
+            raft, state = watched.raft, process.node.state
+            if not process.alive or raft is None or state is None or raft is not process.node.raft:
+                continue
+            domain = self.domains[state.domain.domain_id]
+            found = state.checksum()
+            if domain.sums.setdefault(state.applied_index, found) != found:
+                raise Violation("table equality", f"{process.name} at index {state.applied_index}")
+

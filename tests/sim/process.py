@@ -1,0 +1,309 @@
+"""One life of a node's process: what its kernel keeps for it, when its loop runs, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+from tests.sim.network import End, Network
+from tests.sim.shell import Disk, SimLink, SimShell
+from tests.sim.world import MS, S, Clock, World
+from ticketing.node.node import Node
+from ticketing.node.session import ClientSession
+from ticketing.node.settings import NodeSettings
+
+DRAIN_NS = 1 * S
+HANDSHAKE_NS = 5 * S
+"""From accept to authentication (spec 3)."""
+
+
+class Kind(IntEnum):
+    """What lies in an inbox."""
+
+    CALL = 0
+    DATA = 1
+
+
+class Item(NamedTuple):
+    """Something for the node; items of one connection keep their order."""
+
+    end: End | None
+    data: bytes
+    call: Callable[[], None] | None
+
+
+class Temper:
+    """How a loop takes its inputs; drawn once a run."""
+
+    __slots__ = ("alone", "cut_up", "late_flush", "loop_ns", "shuffle")
+
+    def __init__(self, world: World) -> None:
+        chance = world.rng.choice
+        self.loop_ns = (0, chance((0, 50_000, 500_000, 5 * MS)))
+        """From the arrival of something to the turn that reads it."""
+        self.alone = chance((0.0, 0.1, 0.5))
+        """How often a turn takes one item only."""
+        self.shuffle = chance((0.0, 0.5, 1.0))
+        """How often the connections are read in another order than that of arrival."""
+        self.late_flush = chance((0.0, 0.1, 0.5))
+        """How often time passes, and perhaps more arrives, before a turn ends."""
+        self.cut_up = chance((0.0, 0.0, 0.05))
+        """How often a chunk of bytes comes in two pieces."""
+
+
+class Process:
+    """A process and its node. `observe` is called after each turn, `ended` when it is over."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        clock: Clock,
+        disk: Disk,
+        settings: NodeSettings,
+        places: dict[str, str],
+        temper: Temper,
+        name: str,
+        observe: Callable[[Process], None],
+        ended: Callable[[Process, int, str], None],
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.clock = clock
+        self.name = name
+        self.machine = settings.place
+        self.alive = True
+        self.paused = False
+        self.stopping = False
+        self.turn_began_ns = 0
+        """The elapsed clock when the present turn began."""
+        self._temper = temper
+        self._observe = observe
+        self._ended = ended
+        self._inbox: list[Item] = []
+        self._waking = False
+        self._flush_asked = False
+        self._timer_ns: int | None = None
+        self._sessions: dict[End, ClientSession] = {}
+        self._finishing: dict[End, None] = {}
+        self.shell = SimShell(world, network, clock, disk, self, places)
+        self.node = Node(settings, self.shell)
+        place = self.node.place
+        network.listen(place.client, self.machine, self)
+        network.listen(place.peer, self.machine, self)
+        self.call(None, self.node.start)
+
+    # --- what the node's shell asks
+
+    def ask_flush(self) -> None:
+        """A turn has begun."""
+        self._flush_asked = True
+        self.turn_began_ns = self.clock.elapsed_ns()
+
+    def finishing(self, end: End) -> None:
+        """The last bytes of a session are out: what it still sends is discarded, for a while."""
+        self._finishing[end] = None
+        self.world.after(DRAIN_NS, lambda: self._drained(end))
+
+    def _drained(self, end: End) -> None:
+        if self.alive and not end.ended:
+            self.network.hang_up(end)
+            self._session_over(end, by_timeout=False)
+
+    def slow(self, session: ClientSession, end: End) -> None:
+        """A client does not read."""
+        self.call(end, lambda: self.node.session_slow(session))
+
+    def exit(self, status: int, reason: str) -> None:
+        """The node ends the process."""
+        self._over()
+        self.world.say(self.name, "exit", f"{status} {reason}")
+        self._ended(self, status, reason)
+
+    # --- what its kernel gets (Host)
+
+    def accepted(self, end: End, purpose: str) -> None:
+        if purpose == "client":
+            self.call(end, lambda: self._open(end))
+        else:
+            end.io = link = SimLink(end.address, inbound=True, purpose="")
+            link.end = end
+            self.call(end, lambda: self.node.link_up(link))
+
+    def _open(self, end: End) -> None:
+        self.shell.opening = end
+        session = self.node.session_opened(end.address, f"{end.address}:1")
+        self.shell.opening = None
+        session.io = end
+        self._sessions[end] = session
+        self.world.after(HANDSHAKE_NS, lambda: self._overdue(end, session))
+
+    def _overdue(self, end: End, session: ClientSession) -> None:
+        if session.handshake is not None and not end.ended:
+            self.call(end, lambda: self.node.session_overdue(session))
+
+    def connected(self, end: End) -> None:
+        link = end.io
+        assert isinstance(link, SimLink)
+        self.call(end, lambda: self.node.link_up(link))
+
+    def refused(self, end: End, *, by_host: bool) -> None:
+        link = end.io
+        assert isinstance(link, SimLink)
+        self.call(None, lambda: self.node.link_down(link, refused=by_host))
+
+    def arrived(self, end: End, data: bytes) -> None:
+        self._put(Item(end, data, None))
+
+    def lost(self, end: End, *, by_timeout: bool) -> None:
+        link = end.io
+        if isinstance(link, SimLink):
+            self.call(None, lambda: None if end.io is None else self.node.link_down(link, refused=False), end)
+        else:
+            self.call(None, lambda: self._session_over(end, by_timeout=by_timeout), end)
+
+    def _session_over(self, end: End, *, by_timeout: bool) -> None:
+        self._finishing.pop(end, None)
+        session = self._sessions.pop(end, None)
+        if session is not None:
+            self.call(None, lambda: self.node.session_ended(session, by_timeout=by_timeout))
+
+    # --- the loop
+
+    def call(self, end: End | None, what: Callable[[], None], after: End | None = None) -> None:
+        """Has the node called in one of its turns; not if the connection is over by then."""
+        self._put(Item(end or after, b"", what if end is None else lambda: None if end.ended else what()))
+
+    def _put(self, item: Item) -> None:
+        self._inbox.append(item)
+        if not self._waking and not self.paused and self.alive:
+            self._waking = True
+            self.world.after(self.world.between(*self._temper.loop_ns), self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        if not self.alive or self.paused:
+            return
+        alone = len(self._inbox) > 1 and self.world.chance(self._temper.alone)
+        self._read(1 if alone else len(self._inbox))
+        self._end_turn()
+        if self._inbox and not self._waking and self.alive:
+            self._waking = True
+            self.world.after(0, self._wake)
+
+    def _read(self, count: int) -> None:
+        """Hands the first items of the inbox to the node."""
+        items, self._inbox = self._inbox[:count], self._inbox[count:]
+        temper, world = self._temper, self.world
+        if len(items) > 1 and world.chance(temper.shuffle):
+            rank: dict[End | None, float] = {}
+            for item in items:
+                if item.end not in rank:
+                    rank[item.end] = world.rng.random()
+            items.sort(key=lambda item: rank[item.end])
+        for item in items:
+            if not self.alive:
+                return
+            end = item.end
+            if item.call is not None:
+                item.call()
+            elif end is not None and not (end.ended and end.io is None):
+                if len(item.data) > 1 and world.chance(temper.cut_up):
+                    at = world.rng.randrange(1, len(item.data))
+                    self._data(end, item.data[:at])
+                    self._data(end, item.data[at:])
+                else:
+                    self._data(end, item.data)
+
+    def _data(self, end: End, data: bytes) -> None:
+        link = end.io
+        if not self.alive:
+            return
+        if isinstance(link, SimLink):
+            self.node.link_data(link, data)
+        elif end in self._sessions and end not in self._finishing:
+            self.node.session_data(self._sessions[end], data)
+
+    def _end_turn(self) -> None:
+        if self._flush_asked and self.alive:
+            if self.world.chance(self._temper.late_flush):
+                self.world.after(self.world.between(1_000, MS), self._flush)
+            else:
+                self._flush()
+        elif self.alive:
+            self._arm()
+
+    def _flush(self) -> None:
+        if self.alive and self._flush_asked and not self.paused:
+            self._flush_asked = False
+            self.node.flush()
+            self._observe(self)
+            self._arm()
+
+    def _arm(self) -> None:
+        if not self.alive:
+            return
+        due = max(self.clock.true_ns(self.node.next_deadline_ns()) + 1, self.world.now)
+        if self._timer_ns is None or due < self._timer_ns:
+            # Whole milliseconds, rounded up, as a loop's timers are.
+            due += self.world.rng.randrange(MS)
+            self._timer_ns = due
+            self.world.at(due, lambda: self._fire(due))
+
+    def _fire(self, due: int) -> None:
+        if self._timer_ns != due or not self.alive or self.paused:
+            return
+        self._timer_ns = None
+        self._read(len(self._inbox))
+        if self.alive:
+            self.node.tick()
+            self._end_turn()
+
+    # --- faults
+
+    def pause(self, for_ns: int) -> None:
+        """The process stands still; its kernel does not."""
+        if self.alive and not self.paused:
+            self.paused = True
+            self.world.say(self.name, "pause", f"{for_ns // MS} ms")
+            self.world.after(for_ns, self.resume)
+
+    def resume(self) -> None:
+        """It goes on: what lies in its sockets first, then the time."""
+        if not self.alive or not self.paused:
+            return
+        self.paused = False
+        self.world.say(self.name, "resume")
+        self._timer_ns = None
+        if self._flush_asked and self.world.chance(0.5):
+            self._flush()
+        if self._inbox and not self._waking:
+            self._waking = True
+            self.world.after(0, self._wake)
+        self.world.after(self.world.rng.randrange(2 * MS), self._tick_after_pause)
+
+    def _tick_after_pause(self) -> None:
+        if self.alive and not self.paused:
+            self._timer_ns = self.world.now
+            self._fire(self.world.now)
+
+    def kill(self, *, power: bool) -> None:
+        """SIGKILL, or the machine loses power."""
+        if self.alive:
+            self.world.say(self.name, "power off" if power else "kill")
+            if power:
+                self.network.power_off(self.machine)
+            self._over()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.alive and not self.stopping:
+            self.stopping = True
+            self.world.say(self.name, "stop")
+            self.call(None, self.node.begin_stop)
+
+    def _over(self) -> None:
+        self.alive = False
+        self._inbox.clear()
+        self.network.drop_host(self)

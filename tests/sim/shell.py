@@ -1,0 +1,172 @@
+"""The outside of one simulated node: `ticketing.node.shell.Shell` on virtual clocks, network and disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.sim.network import End, Network
+from tests.sim.world import MS, S, Clock, World
+from ticketing.node.link import PeerKind
+from ticketing.node.session import ClientSession
+from ticketing.node.shell import Link
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+    from ticketing.node.shell import Shell
+
+SLOW_NS = 5 * S
+WRITE_BUFFER_BYTES = 256 * 1024
+KIND_AT = 4
+"""Where a peer frame's kind stands."""
+WHOLE_STREAM = (PeerKind.HANDSHAKE, PeerKind.SNAPSHOT)
+"""Frames that are never lost or moved on their own: they are parts of one exchange in order."""
+
+
+class Disk:
+    """The files of one `state/` folder; they outlive processes."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+
+class SimLink(Link):
+    """A peer link with its end of the connection."""
+
+    __slots__ = ("end",)
+
+    end: End
+
+
+class SimShell:
+    """See the module. `opening` is the connection whose session is being opened."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        clock: Clock,
+        disk: Disk,
+        process: Process,
+        places: dict[str, str],
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.disk = disk
+        self.process = process
+        self.places = places
+        """Machine by address."""
+        self.elapsed_ns = clock.elapsed_ns
+        self.wall_ns = clock.wall_ns
+        self.opening: End | None = None
+        self.stopped = False
+        self.disk_ns = (100_000, 20 * MS)
+        self._rng = Random(world.rng.getrandbits(64))
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._rng.randbytes(count)
+
+    def request_flush(self) -> None:
+        self.process.ask_flush()
+
+    # --- client sessions
+
+    def write(self, session: ClientSession, data: bytes) -> None:
+        end = self._end(session)
+        self.network.send(end, data)
+        if end.queued_bytes > WRITE_BUFFER_BYTES:
+            self.world.after(SLOW_NS, lambda: self._look_if_slow(session, end))
+
+    def _end(self, session: ClientSession) -> End:
+        if session.io is None:
+            assert self.opening is not None, "a session that no connection belongs to"
+            session.io = self.opening
+        assert isinstance(session.io, End)
+        return session.io
+
+    def _look_if_slow(self, session: ClientSession, end: End) -> None:
+        if end.queued_bytes > WRITE_BUFFER_BYTES and not end.ended:
+            self.process.slow(session, end)
+
+    def finish(self, session: ClientSession, last: bytes) -> None:
+        end = self._end(session)
+        self.network.send(end, last)
+        self.network.send(end, None)
+        self.process.finishing(end)
+
+    def refuse(self, session: ClientSession, last: bytes) -> None:
+        end = self._end(session)
+
+        def answer() -> None:
+            if not end.ended and self.process.alive:
+                self.finish(session, last)
+
+        self.world.after(S, answer)
+
+    def admitted(self, session: ClientSession) -> None:
+        pass
+
+    # --- peer links
+
+    def dial(self, address: str, purpose: str) -> Link:
+        link = SimLink(address, inbound=False, purpose=purpose)
+        process = self.process
+        target = self.places.get(address, "nowhere")
+        link.end = self.network.dial(process, process.machine, address, target, purpose)
+        link.end.io = link
+        return link
+
+    def send(self, link: Link, frame: bytes) -> None:
+        assert isinstance(link, SimLink)
+        if frame[KIND_AT] in WHOLE_STREAM:
+            self.network.send(link.end, frame)
+        else:
+            self.network.send_frame(link.end, frame)
+
+    def buffered(self, link: Link) -> int:
+        assert isinstance(link, SimLink)
+        return self.network.buffered(link.end)
+
+    def hang_up(self, link: Link) -> None:
+        assert isinstance(link, SimLink)
+        link.end.io = None
+        self.network.hang_up(link.end)
+
+    # --- disk and life
+
+    def store(self, name: str, content: bytes, done: Callable[[], None]) -> None:
+        process, files = self.process, self.disk.files
+
+        def written() -> None:
+            # A process that was killed meanwhile may or may not have got as far as the rename.
+            if process.alive or self.world.chance(0.5):
+                files[name] = content
+            process.call(None, done)
+
+        self.world.after(self.world.between(*self.disk_ns), written)
+
+    def remove(self, name: str) -> None:
+        files = self.disk.files
+
+        def removed() -> None:
+            files.pop(name, None)
+
+        self.world.after(self.world.between(*self.disk_ns), removed)
+
+    def stop(self, status: int, reason: str) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.process.exit(status, reason)
+
+    def log(self, level: str, event: str, **facts: object) -> None:
+        world = self.world
+        if world.log is not None:
+            shown = " ".join(f"{name}={value}" for name, value in facts.items())
+            world.say(self.process.name, f"{level}: {event}", shown)
+
+
+if TYPE_CHECKING:
+
+    def _is_shell(shell: SimShell) -> Shell:
+        return shell
