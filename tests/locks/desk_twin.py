@@ -396,7 +396,8 @@ class Twin:
         self.barrier_next = []
 
     def barrier_passed(self) -> None:
-        for ask in self.barriers.pop(0):
+        while self.barriers[0]:
+            ask = self.barriers[0].pop(0)
             holder = self.held.get(ask.key)
             if ask.kind == "resend":
                 if not ask.session.ended:
@@ -405,6 +406,8 @@ class Twin:
                 self.asides.append(ask)
             else:
                 self.tell(ask.session, "N", ask.number, ask.key)
+            self.settle(ask.key)
+        self.barriers.pop(0)
 
     def answer_resend(self, ask: Ask, holder: Holder | None) -> None:
         acquire = ask.acquire

@@ -84,7 +84,7 @@ class Desk(Turns):
         self._now_ns = 0
         self._in_ring = table.ring.contains
         self._leaving: deque[DeskSession] = deque()
-        self._barriers: deque[tuple[int, list[Ask]]] = deque()
+        self._barriers: deque[tuple[int, deque[Ask]]] = deque()
         self._more_overdue = False
         self._expiry_kept = False  # for want of room
         self._onces_left = 0  # to be looked at since the gate has closed
@@ -415,7 +415,7 @@ class Desk(Turns):
     def barrier_begun(self, barrier_id: int) -> None:
         """A barrier begins now: it serves every request that waits for one."""
         if self._barrier_next:
-            self._barriers.append((barrier_id, self._barrier_next))
+            self._barriers.append((barrier_id, deque(self._barrier_next)))
             self._barrier_next = []
 
     def barrier_passed(self, barrier_id: int, now_ns: int) -> None:
@@ -426,9 +426,11 @@ class Desk(Turns):
             return
         passed = -1
         while passed != barrier_id:
-            passed, asks = self._barriers.popleft()
-            for ask in asks:
-                self._after_barrier(ask, now_ns)
+            passed, asks = self._barriers[0]
+            while asks:
+                # Those behind it still wait: a grant that one of them asks for again is not undeliverable.
+                self._after_barrier(asks.popleft(), now_ns)
+            self._barriers.popleft()
 
     def _after_barrier(self, ask: Ask, now_ns: int) -> None:
         held = self._held.get(ask.key)

@@ -127,7 +127,7 @@ class Waiters:
             assert state.once is None, state
             state.once = waiter
             self.onces[state] = None
-        self._add_due(waiter, self._due_last[wait])
+        self._add_due(waiter)
         self._enter(waiter)
 
     def put_back(self, state: KeyState, waiter: Waiter) -> None:
@@ -145,10 +145,7 @@ class Waiters:
             first.ahead = waiter
         state.first = waiter
         self._longer(state)
-        before = self._due_last[waiter.wait]
-        while before is not None and before.due_ns > waiter.due_ns:
-            before = before.due_ahead
-        self._add_due(waiter, before)
+        self._add_due(waiter)
         self._enter(waiter)
 
     def remove(self, waiter: Waiter) -> KeyState:
@@ -248,12 +245,13 @@ class Waiters:
 
     # --- deadlines
 
-    def _add_due(self, waiter: Waiter, before: Waiter | None) -> None:
+    def _add_due(self, waiter: Waiter) -> None:
         wait = waiter.wait
+        before = self._due_last[wait]
+        while before is not None and before.due_ns > waiter.due_ns:
+            # Only for one that comes back to the queue: the others come in the order of their reading.
+            before = before.due_ahead
         behind = self._due_first[wait] if before is None else before.due_behind
-        if before is not None and before.due_ns > waiter.due_ns:
-            # The elapsed clock does not go back; a caller that reads it twice may still come out of order.
-            waiter.due_ns = before.due_ns
         waiter.due_ahead = before
         waiter.due_behind = behind
         if before is None:
