@@ -1,4 +1,4 @@
-"""All client sessions of one node: handshakes, dispatch of requests, and what a node says that does not serve (spec 3, 4).
+"""All client sessions of one node: handshakes, dispatch, and what a node says that does not serve (spec 3, 4).
 
 The node sets `desk` while this process leads and serves, `holding` while it leads but may not answer yet, and
 `leader_address` while it knows who serves. Everything else is decided here.

@@ -12,15 +12,35 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ticketing.locks.table import LockTable
 from ticketing.node.clock_health import read_together
 from ticketing.node.first_state import FirstState, standalone_first_state
 from ticketing.node.forming import Forming
 from ticketing.node.forming_messages import decode_forming, encode_forming
-from ticketing.node.handshake import LinkFailure, LinkPeer
+from ticketing.node.governing import Governing
+from ticketing.node.handshake import LinkFailure, LinkPeer, Refusal
+from ticketing.node.leave import AskLeave, GiveLeadAway, Leaving, StopNow
 from ticketing.node.link import PeerKind
-from ticketing.node.state import ReplicatedState
+from ticketing.node.members import MemberRecord, Members
+from ticketing.node.membership_messages import (
+    JoinAnswer,
+    JoinApplied,
+    JoinAsk,
+    JoinTaken,
+    LeaveAsk,
+    LeaveMessage,
+    MembershipMessage,
+    Removed,
+    decode_leave,
+    decode_membership,
+    encode,
+)
+from ticketing.node.rejoin import AppliedReport, Rejoin, Stop, Taken, refusal, removed
+from ticketing.node.replacement import not_leading
+from ticketing.node.settings import S
+from ticketing.node.state import DomainFacts, ReplicatedState
 from ticketing.raft.election import Role
-from ticketing.raft.types import MS, Member
+from ticketing.raft.types import BLANK, MS, Member
 
 if TYPE_CHECKING:
     from ticketing.node.node import Node
@@ -29,6 +49,11 @@ RECORD = "record.json"
 FLOOR = "floor.json"
 PERMIT = "permit.json"
 """Files of `state/`; see `ticketing.server.files`."""
+
+ASKERS_MAX = 8
+ASKER_NS = 10 * S
+"""How long the address of a process that asked for a place is dialled after its last ask."""
+TOLD_MAX = 64
 
 
 class Membership:
@@ -39,6 +64,19 @@ class Membership:
         self.stopping = False
         self.forming: Forming | None = None
         """None only where standalone."""
+        self.governing: Governing | None = None
+        """While this process leads."""
+        self._rejoin: Rejoin | None = None
+        self._leaving: Leaving | None = None
+        self._report = AppliedReport()
+        self._joining = False
+        self._greatest = node.settings.earlier_first_token
+        """The greatest first token of any domain that this folder has seen."""
+        self._voted = False
+        self._askers: dict[str, tuple[str, int]] = {}
+        """Peer addresses of processes that asked for a place: the place, and until when they are dialled."""
+        self._told_ns: dict[int, int] = {}
+        """By incarnation of a removed member: when it was told so last."""
 
     # --- the beginning
 
@@ -50,26 +88,40 @@ class Membership:
                 node.settings, node.incarnation, node.shell.random_bytes, node.shell.wall_ns() // MS
             )
             self._store(first, lambda: node.become_founder(first, node.turn()))
-        else:
-            self.forming = Forming(node.settings, node.incarnation, self, now_ns)
+            return
+        refused = refusal(node.settings)
+        if refused is not None:
+            node.shell.stop(2, refused)
+        self.forming = Forming(node.settings, node.incarnation, self, now_ns)
 
     def _store(self, first: FirstState, done: Callable[[], None]) -> None:
-        """Records a first state durably: this folder took part in its domain (spec 9, Forming)."""
+        own = first.member(self._node.settings.place)
+        self._record(
+            first.domain_id, first.first_token, own.node_id, first.formed_wall_ms, first.permit, done
+        )
+
+    def _record(
+        self,
+        domain_id: str,
+        first_token: int,
+        node_id: int,
+        formed_ms: int,
+        permit: str,
+        done: Callable[[], None],
+    ) -> None:
+        """Records durably that this folder takes part in a domain (spec 9, Forming and Rejoin)."""
         node = self._node
         record = {
-            "domain": first.domain_id,
-            "first_token": str(first.first_token),
+            "domain": domain_id,
+            "first_token": str(first_token),
             "place": node.settings.place,
-            "node_id": first.member(node.settings.place).node_id,
+            "node_id": str(node_id),
             "incarnation": str(node.incarnation),
-            "formed_ms": first.formed_wall_ms,
-            "permit": first.permit,
-            "members": [
-                {"place": member.place, "node_id": member.node_id, "peer": member.peer}
-                for member in first.members
-            ],
+            "formed_ms": formed_ms,
+            "permit": permit,
         }
-        floor = {"first_token": str(max(node.settings.earlier_first_token, first.first_token))}
+        self._greatest = max(self._greatest, first_token)
+        floor = {"first_token": str(self._greatest)}
         # The floor first: a record without its floor would be believed, a floor without its record does no harm.
         node.shell.store(
             FLOOR,
@@ -129,31 +181,133 @@ class Membership:
 
     def tick(self, now_ns: int) -> None:
         """Called every 50 ms."""
-        if self.forming is not None and now_ns >= self.forming.next_deadline_ns:
-            self.forming.tick(now_ns, self._node.shell.wall_ns() // MS)
+        node = self._node
+        forming = self.forming
+        if forming is not None and now_ns >= forming.next_deadline_ns:
+            forming.tick(now_ns, node.shell.wall_ns() // MS)
             self._carry_out_forming()
-        if self.stopping:
-            self._go_on_stopping(now_ns)
+        if forming is not None and node.raft is None and not self._joining:
+            self._ask_for_place(forming, now_ns)
+        if self.governing is not None:
+            self.governing.step(now_ns)
+        if self._askers and any(until_ns < now_ns for _, until_ns in self._askers.values()):
+            self._askers = {address: asker for address, asker in self._askers.items() if asker[1] >= now_ns}
+            node.set_targets()
+        raft, state = node.raft, node.state
+        if raft is not None and state is not None and forming is not None:
+            if raft.configuration.is_voter(raft.me):
+                self._voted = True
+            if raft.leader is not None and raft.configuration_index <= state.applied_index:
+                report = self._report.due(
+                    now_ns, raft.me, raft.leader, state.members, raft.configuration_index
+                )
+                if report is not None:
+                    node.peers.send(raft.leader.incarnation, PeerKind.MEMBERSHIP, encode(report))
+        if self._leaving is not None:
+            self._go_on_leaving(self._leaving, now_ns)
+
+    # --- rejoining
+
+    def _ask_for_place(self, forming: Forming, now_ns: int) -> None:
+        node = self._node
+        if not node.settings.rejoin or not forming.asks_for_place or self.stopping:
+            return
+        rejoin = self._rejoin
+        if rejoin is None:
+            rejoin = self._rejoin = Rejoin(node.settings, node.incarnation, now_ns)
+            for peer in node.peers.reachable():
+                rejoin.link(peer.place, up=True, now_ns=now_ns)
+            node.shell.log("info", "asking for the place", place=node.settings.place)
+        ask = rejoin.step(now_ns)
+        if ask is None:
+            return
+        for peer in node.peers.reachable():
+            if peer.place == ask.place:
+                node.peers.send(peer.facts.incarnation, PeerKind.MEMBERSHIP, encode(ask.message))
+
+    def _answered(self, peer: LinkPeer, message: JoinAnswer | JoinTaken, now_ns: int) -> None:
+        node, rejoin = self._node, self._rejoin
+        if rejoin is None or node.raft is not None or self._joining:
+            return
+        match rejoin.receive(peer.place, message, now_ns):
+            case Taken(taken):
+                self._joining = True
+                self._record(
+                    taken.domain_id, taken.first_token, taken.node_id, 0, "", lambda: self._joined(taken)
+                )
+            case Stop(status, reason):
+                self._end(status, reason)
+
+    def _joined(self, taken: JoinTaken) -> None:
+        """The record stands: this process is a learner from now on."""
+        node = self._node
+        now_ns = node.turn()
+        self._joining = False
+        self._rejoin = None
+        domain = DomainFacts(taken.domain_id, taken.first_token, taken.delta_ns, 0, 0)
+        state = ReplicatedState(domain, LockTable(taken.first_token), Members(), BLANK, now_ns)
+        node.become_learner(taken.node_id, state, now_ns)
+        assert self.forming is not None
+        self.forming.rejoined(now_ns)
+        self._carry_out_forming()
+        node.shell.log("audit", "taken in as a learner", node_id=taken.node_id, domain=domain.shown)
 
     # --- what the node tells
 
-    def took_up(self, state: ReplicatedState) -> None:
-        """This process has (another) replicated state."""
+    def configuration_applied(self, ended: list[MemberRecord], now_ns: int) -> None:
+        """A configuration entry was applied; `ended` are the members that it ended."""
+        node = self._node
+        for record in ended:
+            node.shell.log("audit", "member removed", of=record.place, node_id=record.node_id)
+            node.shown.forget(record.member)
+            if record.incarnation == node.incarnation:
+                self.told_removed(f"{record.place} has another voter")
+            else:
+                self._tell_removed(record.member, record.place, now_ns)
 
-    def configuration_applied(self, now_ns: int) -> None:
-        """A configuration entry was applied."""
+    def _tell_removed(self, member: Member, place: str, now_ns: int) -> None:
+        last_ns = self._told_ns.get(member.incarnation)
+        if last_ns is not None and now_ns - last_ns < S:
+            return
+        self._told_ns[member.incarnation] = now_ns
+        while len(self._told_ns) > TOLD_MAX:
+            del self._told_ns[next(iter(self._told_ns))]
+        why = f"{place} has another voter: this process was replaced"
+        self._node.peers.send(
+            member.incarnation, PeerKind.MEMBERSHIP, encode(Removed(member.node_id, member.incarnation, why))
+        )
+
+    def told_removed(self, why: str) -> None:
+        """This process is no member any more and stops for good."""
+        stop = removed(why, voted=self._voted)
+        self._end(stop.status, stop.reason)
+
+    def _end(self, status: int, reason: str) -> None:
+        node = self._node
+        node.shell.log("error" if status else "info", "stopping", reason=reason)
+        node.clients.close_all("shutting_down")
+        node.shell.stop(status, reason)
 
     def lead_began(self, now_ns: int) -> None:
         """This process leads."""
+        node = self._node
+        if not node.settings.standalone:
+            assert node.raft is not None
+            self.governing = Governing(node, node.raft, now_ns)
 
-    def lead_ended(self, now_ns: int) -> None:
+    def lead_ended(self) -> None:
         """This process does not lead any more."""
+        self.governing = None
 
     def peer_up(self, peer: LinkPeer, now_ns: int) -> None:
         """An own link to this process is up."""
+        if self._rejoin is not None:
+            self._rejoin.link(peer.place, up=True, now_ns=now_ns)
 
     def peer_down(self, peer: LinkPeer, now_ns: int) -> None:
         """The own link to this process is over."""
+        if self._rejoin is not None:
+            self._rejoin.link(peer.place, up=False, now_ns=now_ns)
 
     def peer_joined(self, peer: LinkPeer, now_ns: int) -> None:
         """Links with this process are up both ways."""
@@ -169,6 +323,11 @@ class Membership:
 
     def turned_away(self, place: str, failure: LinkFailure) -> None:
         """A link was refused in its handshake."""
+        node = self._node
+        if self._rejoin is not None and place:
+            self._rejoin.link(place, up=False, text=failure.text, now_ns=node.shell.elapsed_ns())
+        if failure.by_peer and node.state is not None and failure.reason == Refusal.REMOVED:
+            self.told_removed(f"{place or 'a member'} refuses the link of a removed member")
 
     def raft_heard(self, peer: LinkPeer, now_ns: int) -> None:
         """A Raft message came although this process is no member (yet): its sender knows that the domain exists."""
@@ -181,19 +340,77 @@ class Membership:
             forming.domain_heard(recorded.domain_id, now_ns)
             self._carry_out_forming()
 
-    def stranger(self, peer: LinkPeer) -> None:
+    def stranger(self, peer: LinkPeer, now_ns: int) -> None:
         """A Raft message came from a process that is no member (any more)."""
+        state = self._node.state
+        if (
+            state is not None
+            and peer.domain == state.domain.domain_id
+            and state.members.removed(peer.facts.node_id)
+        ):
+            self._tell_removed(peer.member, peer.place, now_ns)
 
     def receive(self, peer: LinkPeer, kind: int, payload: bytes, now_ns: int) -> None:
         """A message about forming, membership or leave."""
-        if kind == PeerKind.FORMING and self.forming is not None:
-            wall_ms = self._node.shell.wall_ns() // MS
-            self.forming.receive(peer, decode_forming(payload), now_ns, wall_ms)
-            self._carry_out_forming()
+        if kind == PeerKind.FORMING:
+            if self.forming is not None:
+                wall_ms = self._node.shell.wall_ns() // MS
+                self.forming.receive(peer, decode_forming(payload), now_ns, wall_ms)
+                self._carry_out_forming()
+        elif kind == PeerKind.MEMBERSHIP:
+            self._membership_message(peer, decode_membership(payload), now_ns)
+        elif kind == PeerKind.LEAVE:
+            self._leave_message(peer, decode_leave(payload), now_ns)
+
+    def _membership_message(self, peer: LinkPeer, message: MembershipMessage, now_ns: int) -> None:
+        node = self._node
+        if isinstance(message, JoinAnswer | JoinTaken):
+            self._answered(peer, message, now_ns)
+        elif isinstance(message, Removed):
+            if (message.node_id, message.incarnation) == node.member:
+                self.told_removed(message.why)
+        elif isinstance(message, JoinApplied):
+            if self.governing is not None and peer.facts.incarnation == node.incarnation_of(message.node_id):
+                self.governing.replacement.applied(message.node_id, message.configuration_index)
+        elif message.incarnation == peer.facts.incarnation and message.place == peer.place:
+            self._asked(peer, message, now_ns)
+
+    def _asked(self, peer: LinkPeer, ask: JoinAsk, now_ns: int) -> None:
+        """A process asks for its place; it has to be dialled for the answer to reach it."""
+        node = self._node
+        if ask.peer in self._askers or len(self._askers) < ASKERS_MAX:
+            known = ask.peer in self._askers
+            self._askers[ask.peer] = (ask.place, now_ns + ASKER_NS)
+            if not known:
+                node.set_targets()
+        if node.state is None:
+            answer = encode(not_leading(ask, ""))
+        elif self.governing is not None:
+            answer = self.governing.asked_to_join(ask, now_ns)
+        else:
+            leader = node.raft.leader if node.raft is not None else None
+            record = node.state.members.find(leader) if leader is not None else None
+            answer = encode(not_leading(ask, record.place if record is not None else ""))
+        node.peers.send(peer.facts.incarnation, PeerKind.MEMBERSHIP, answer)
+
+    def _leave_message(self, peer: LinkPeer, message: LeaveMessage, now_ns: int) -> None:
+        node = self._node
+        raft = node.raft
+        sender = node.member_of(peer)
+        if raft is None or sender is None:
+            return
+        if isinstance(message, LeaveAsk):
+            if self.governing is not None and (message.node_id, message.incarnation) == sender:
+                node.peers.send(
+                    sender.incarnation, PeerKind.LEAVE, self.governing.asked_for_leave(message, now_ns)
+                )
+        elif self._leaving is not None:
+            self._leaving.answered(message, sender, me=raft.me, leader=raft.leader, term=raft.term)
+            self._go_on_leaving(self._leaving, now_ns)
 
     def targets(self) -> dict[str, str]:
         """Further peer addresses to be dialled: address to place."""
-        return {}
+        return {address: place for address, (place, _until_ns) in self._askers.items()}
 
     # --- the lead
 
@@ -216,16 +433,34 @@ class Membership:
                 target = member
         if target is None:
             return "no_such_voter" if place is not None else "no_other_voter"
-        # What the desk has gathered in this turn goes into the log first: no proposal is taken afterwards.
-        lead.propose(now_ns)
-        return raft.transfer(target, now_ns)
+        return node.transfer_to(target, now_ns)
 
     def status(self) -> dict[str, Any]:
         """How it stands with this process's membership, for people: a line, and what is missing."""
-        forming = self.forming
+        forming, node = self.forming, self._node
         if forming is None:
-            return {"state": "standalone", "waiting_for": []}
-        return {"state": forming.state_text, "waiting_for": forming.waiting_for}
+            return {"state": "standalone", "waiting_for": [], "asked": [], "replacements": []}
+        now_ns = node.shell.elapsed_ns()
+        asked = [] if self._rejoin is None else self._rejoin.views(now_ns)
+        replacements = [] if self.governing is None else self.governing.views(now_ns)
+        return {
+            "state": self._leaving.waiting_for if self._leaving is not None else forming.state_text,
+            "waiting_for": forming.waiting_for,
+            "asked": [
+                {"place": view.place, "address": view.address, "linked": view.linked, "said": view.said}
+                for view in asked
+            ],
+            "replacements": [
+                {
+                    "place": view.place,
+                    "node_id": str(view.node_id) if view.node_id else None,
+                    "stage": view.stage,
+                    "text": view.text,
+                    "operator": view.operator,
+                }
+                for view in replacements
+            ],
+        }
 
     # --- the end
 
@@ -233,24 +468,40 @@ class Membership:
         """Leaves in good order: the lead is given away first. `force`, or a second call, stops at once."""
         node = self._node
         if force or self.stopping:
-            self._stop("stopped at once")
+            self._end(0, "stopped at once")
             return
         self.stopping = True
-        self._stop_ns = now_ns
         node.clients.stopping = True
-        node.shell.log("info", "stopping")
-        self._go_on_stopping(now_ns)
+        if node.raft is None or node.settings.standalone:
+            self._end(0, "stopped")
+            return
+        self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
+        self._go_on_leaving(self._leaving, now_ns)
 
-    def _go_on_stopping(self, now_ns: int) -> None:
-        raft = self._node.raft
-        if raft is None or self._node.settings.standalone or raft.role is not Role.LEADER:
-            self._stop("stopped")
-        elif raft.transferring is None:
-            self.transfer(None, now_ns)
-
-    def _stop(self, why: str) -> None:
-        self._node.clients.close_all("shutting_down")
-        self._node.shell.stop(0, why)
+    def _go_on_leaving(self, leaving: Leaving, now_ns: int) -> None:
+        node = self._node
+        raft = node.raft
+        if raft is None:
+            self._end(0, "stopped")
+            return
+        action = leaving.step(
+            now_ns,
+            me=raft.me,
+            voter=raft.configuration.is_voter(raft.me),
+            leading=raft.role is Role.LEADER,
+            leader=raft.leader,
+            term=raft.term,
+        )
+        match action:
+            case GiveLeadAway():
+                refused = self.transfer(None, now_ns)
+                node.shell.log("info", "giving the lead away", refused=refused)
+            case AskLeave(leader, message):
+                node.peers.send(leader.incarnation, PeerKind.LEAVE, encode(message))
+            case StopNow(reason, warning):
+                if warning:
+                    node.shell.log("error", reason)
+                self._end(0, reason)
 
     def operator_form(self, now_ns: int, *, first: bool, first_token: int) -> str | None:
         """Forms a domain at the operator's word; otherwise why not."""

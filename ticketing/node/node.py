@@ -29,11 +29,12 @@ from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, Place
 from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
-from ticketing.node.state import ReplicatedState, formed_state
+from ticketing.node.state import FIRST_TERM, ReplicatedState, formed_state
 from ticketing.node.status import status
 from ticketing.raft import messages as raft_messages
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
+from ticketing.raft.messages import TimeoutNow
 from ticketing.raft.replica import UnsupportedEntryError
 from ticketing.raft.types import BLANK, MS, Base, Entry, EntryKind, Member
 
@@ -43,9 +44,6 @@ TICK_NS = 50 * MS
 PASSES_MAX = 8
 """Rounds of propose, commit and apply in one flush; what is left then waits for the next turn."""
 DISMANTLE_SLICE = 2_000
-
-REMOVED_STATUS = 12
-"""Exit status of a process that was told that it is removed (command line: exit codes)."""
 
 
 class Node:
@@ -159,6 +157,8 @@ class Node:
         for member in output.snapshots_wanted:
             self._want_snapshot(member, now_ns)
         for member in output.given_up:
+            if self.membership.governing is not None:
+                self.membership.governing.given_up(member)
             self.shell.log("warning", "member given up: its snapshot took too long", member=str(member))
             self._drop_sender(member)
         for member in output.rolled_back:
@@ -179,7 +179,7 @@ class Node:
                 if lead is not None:
                     lead.applied(*applied, now_ns, mine=mine)
             elif entry.kind == EntryKind.CONFIGURATION:
-                self.membership.configuration_applied(now_ns)
+                self.membership.configuration_applied(state.take_ended(), now_ns)
                 self.set_targets()
 
     def next_deadline_ns(self) -> int:
@@ -279,13 +279,25 @@ class Node:
             self.clients.move(session)  # type: ignore[arg-type]
         if self._sender is not None:
             self._drop_sender(self._sender.member)
-        self.membership.lead_ended(now_ns)
+        self.membership.lead_ended()
         self.shell.log("info", "not leading any more", term=raft.term)
 
     def _client_address(self, member: Member) -> str | None:
         assert self.state is not None
         record = self.state.members.find(member)
         return record.client if record is not None else None
+
+    def transfer_to(self, target: Member, now_ns: int) -> str | None:
+        """Gives the lead to a voter; why that was not begun, or None."""
+        raft, lead = self.raft, self.lead
+        if raft is None or lead is None:
+            return "not_leader"
+        if lead.serving:
+            # What the desk has gathered in this turn goes into the log first: nothing is taken afterwards.
+            lead.propose(now_ns)
+        refused = raft.transfer(target, now_ns)
+        lead.begin_turn(now_ns, self.shell.wall_ns())
+        return refused
 
     # --- becoming a member
 
@@ -296,26 +308,27 @@ class Node:
         self._begin(Member(record.node_id, self.incarnation), state, base, now_ns)
         assert self.raft is not None
         if record == first.members[0]:
-            self.raft.leader_gone(
-                now_ns
-            )  # one of them need not wait for a timeout: the first one asks at once
+            # Nobody leads yet: one of them need not wait for its timeout.
+            self.raft.step(self.raft.me, TimeoutNow(FIRST_TERM), now_ns)
 
     def become_learner(self, node_id: int, state: ReplicatedState, now_ns: int) -> None:
         """This process was taken into a domain; `state` is empty and is replaced by the leader's snapshot."""
         self._begin(Member(node_id, self.incarnation), state, BLANK, now_ns)
+        # What links said of this process is out of date.
+        self.peers.redial(now_ns)
 
     def _begin(self, me: Member, state: ReplicatedState, base: Base, now_ns: int) -> None:
         self.raft = Raft(me, base, self.settings.raft, self.rng, now_ns)
         self.state = state
         self.clock.delta_ns = state.domain.delta_ns
         self._take_up(state)
+        self.set_targets()
         for peer in self.peers.reachable():
             self.raft.link_up(self.member_of(peer) or peer.member, now_ns)
 
     def _take_up(self, state: ReplicatedState) -> None:
         self.clients.active = True
         self.clients.domain_shown = state.domain.shown
-        self.membership.took_up(state)
 
     def leave_domain(self) -> None:
         """Drops membership and all state (the operator forms a new domain, spec 9)."""
@@ -372,6 +385,11 @@ class Node:
         self.shown.seen(member, peer.shows.term, peer.shows.vote)
         return None
 
+    def incarnation_of(self, node_id: int) -> int | None:
+        """The process life behind a NodeId, as our state knows it."""
+        record = self.state.members.by_node_id(node_id) if self.state is not None else None
+        return record.incarnation if record is not None else None
+
     def member_of(self, peer: LinkPeer) -> Member | None:
         """The peer as a member of our domain: as our state knows its process life, else as it names itself."""
         state = self.state
@@ -421,15 +439,7 @@ class Node:
 
     def turned_away(self, place: str, failure: LinkFailure) -> None:
         """A link was refused in its handshake."""
-        if failure.by_peer and self.state is not None and failure.reason == Refusal.REMOVED:
-            self.removed(f"{place} says that this process was replaced")
         self.membership.turned_away(place, failure)
-
-    def removed(self, why: str) -> None:
-        """This process is no member any more and stops for good (spec 9, Rejoin)."""
-        self.shell.log("error", "removed from the cluster", why=why)
-        self.clients.close_all("shutting_down")
-        self.shell.stop(REMOVED_STATUS, f"removed from the cluster: {why}")
 
     def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes) -> None:
         """A frame of a proved peer."""
@@ -457,7 +467,7 @@ class Node:
                 return
         member = self.member_of(peer)
         if member is None or (self.state is not None and self.state.members.removed(member.node_id)):
-            self.membership.stranger(peer)
+            self.membership.stranger(peer, self.shell.elapsed_ns())
             return
         message = raft_messages.decode(payload)
         self._note_shown(member, message)
@@ -531,6 +541,13 @@ class Node:
         sender.link = None
         self._snapshot_link = self.peers.dial_snapshot(record.peer)
         self.shell.log("info", "sending a snapshot", to=record.place, keys=sender.total_records)
+
+    def snapshot_progress(self, member: Member) -> str:
+        """How the snapshot to this member stands, for people; empty where none is under way."""
+        sender = self._sender
+        if sender is None or sender.member != member:
+            return ""
+        return f"snapshot: {sender.sent_records} of {sender.total_records} keys sent"
 
     def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
         """The link of a snapshot is up; it must lead to the very process that it is for."""

@@ -151,6 +151,12 @@ class Peers:
         target.link = link = self._shell.dial(target.address, PEER)
         link.logic = LinkState(target, now_ns)
 
+    def redial(self, now_ns: int) -> None:
+        """Hangs up all own links and dials anew, so that what their hellos say is true again."""
+        for target in list(self._targets.values()):
+            if target.peer is not None and target.link is not None:
+                self._close(target.link, now_ns)
+
     def close(self, link: Link, now_ns: int) -> None:
         """Hangs up; whoever is concerned is told as if the other end had."""
         self._close(link, now_ns)

@@ -10,7 +10,7 @@ from ticketing.locks.codec import decode_commands
 from ticketing.locks.commands import LockCommand
 from ticketing.locks.table import LockTable
 from ticketing.node.first_state import FirstState
-from ticketing.node.members import Members
+from ticketing.node.members import MemberRecord, Members
 from ticketing.node.settings import S
 from ticketing.raft.messages import decode_change
 from ticketing.raft.types import Base, Configuration, Entry, EntryKind, Member
@@ -40,7 +40,15 @@ class DomainFacts(msgspec.Struct, frozen=True, array_like=True):
 class ReplicatedState:
     """The state machine that Raft replicates. Deterministic: apply reads the entry and this state, nothing else."""
 
-    __slots__ = ("applied_index", "applied_term", "domain", "members", "quarantine_stamp_ns", "table")
+    __slots__ = (
+        "_ended",
+        "applied_index",
+        "applied_term",
+        "domain",
+        "members",
+        "quarantine_stamp_ns",
+        "table",
+    )
 
     def __init__(
         self,
@@ -55,6 +63,7 @@ class ReplicatedState:
         self.members = members
         self.applied_index = applied.index
         self.applied_term = applied.term
+        self._ended: list[MemberRecord] = []
         self.quarantine_stamp_ns = quarantine_stamp_ns
         """This node's elapsed clock at the forming, stamped like a lease; not replicated (spec 7)."""
 
@@ -77,8 +86,13 @@ class ReplicatedState:
             entry.decoded = None
             return commands, self.table.apply(commands, entry.stamp_ns)
         if entry.kind == EntryKind.CONFIGURATION:
-            self.members.apply(decode_change(entry.data))
+            self._ended += self.members.apply(decode_change(entry.data))
         return None
+
+    def take_ended(self) -> list[MemberRecord]:
+        """The members that applied configuration entries have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def checksum(self) -> int:
         """Equal on all nodes at equal index (stamps lie outside)."""
