@@ -170,6 +170,12 @@ class Bench:
 
     # --- what came of it
 
+    def more(self) -> bool:
+        return self.desk.more
+
+    def barrier_wanted(self) -> bool:
+        return self.desk.barrier_wanted
+
     def said(self, client: Client) -> list[str]:
         """What the client was told since the last look: letter and the owner's or token's number."""
         self.write()

@@ -156,7 +156,8 @@ def test_cell(cell: Cell) -> None:
     holder = cell.holder.removesuffix(" anew")
     assert (NAMES[bench.holder] if bench.holder else "-") == holder
     if cell.holder.endswith("anew"):
-        # Its own grant, not the one that was in flight: that one was released, for nobody was left to be told.
+        # Its own grant, not the one that was in flight: that one was released, for nobody was left to be
+        # told.
         assert bench.table.next_token == token_before + 2
         assert bench.desk.counters["undeliverable"] == 1
 
