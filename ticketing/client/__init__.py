@@ -1,0 +1,14 @@
+"""The client library: `TicketBroker`, `Ticket`, `TicketError`. Standard library only; see `docs/client.md`."""
+
+from ticketing.client.broker import TicketBroker
+from ticketing.client.errors import IndeterminateCancelledError, TicketError, TicketErrorKind
+from ticketing.client.ticket import Lost, Ticket
+
+__all__ = [
+    "IndeterminateCancelledError",
+    "Lost",
+    "Ticket",
+    "TicketBroker",
+    "TicketError",
+    "TicketErrorKind",
+]

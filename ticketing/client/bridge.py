@@ -1,0 +1,186 @@
+"""Between loops and threads: a loop on a thread of its own, and calls that hop to another loop.
+
+A call whose caller leaves early (cancelled, Ctrl-C) is cancelled over there, and what it brings all the same is
+handed to `unwanted`: a ticket is never dropped on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from ticketing.client.errors import IndeterminateCancelledError, TicketError, TicketErrorKind
+
+T = TypeVar("T")
+
+_POLL_S = 1.0
+_VERDICT_S = 1.0
+"""How long a cancelled call waits to hear from the other loop what became of it."""
+
+
+def _closed() -> TicketError:
+    return TicketError(TicketErrorKind.CLOSED, "the broker's event loop was closed")
+
+
+class LoopThread:
+    """An event loop that runs on a daemon thread until it is stopped."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="ticketing-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> None:
+        """Ends loop and thread, and waits for it a moment."""
+        if not self.loop.is_closed():
+            try:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+            except RuntimeError:
+                return  # closed just now
+        if not self.is_current:
+            self._thread.join(2)
+
+
+class Call(Generic[T]):
+    """One coroutine that runs on another thread's loop. Its state changes on that loop only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        make: Callable[[], Coroutine[Any, Any, T]],
+        unwanted: Callable[[T], None] | None,
+    ) -> None:
+        self._loop = loop
+        self._make = make
+        self._unwanted = unwanted
+        self._task: asyncio.Task[T] | None = None
+        self._abandoned = False
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        try:
+            loop.call_soon_threadsafe(self._start)
+        except RuntimeError:
+            raise _closed() from None
+
+    def _start(self) -> None:
+        if self._abandoned:
+            self.outcome.set_exception(asyncio.CancelledError())
+            return
+        self._task = self._loop.create_task(self._make())
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            try:
+                task.result()
+            except asyncio.CancelledError as cancelled:
+                # Not abandoned, so its loop went away under it.
+                kept = self._abandoned or isinstance(cancelled, TicketError)
+                self.outcome.set_exception(cancelled if kept else _closed())
+            return
+        error = task.exception()
+        if error is not None:
+            self.outcome.set_exception(error)
+            return
+        if self._abandoned and self._unwanted is not None:
+            self._unwanted(task.result())
+        self.outcome.set_result(task.result())
+
+    def abandon(self) -> None:
+        """The caller is gone, whatever came or comes of it."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and all its sessions with it
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._abandoned:
+            return
+        self._abandoned = True
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+        elif self.outcome.done() and self._unwanted is not None and self.outcome.exception() is None:
+            # It arrived while its caller was leaving. Where `_done` has yet to run, that sees to it.
+            self._unwanted(self.outcome.result())
+
+    def wait(self) -> T:
+        """Blocks until the outcome is there. Left by an exception (Ctrl-C), it counts as cancelled."""
+        try:
+            while True:
+                try:
+                    return self.outcome.result(_POLL_S)
+                except concurrent.futures.TimeoutError:
+                    if self.outcome.done():
+                        raise
+                    if self._loop.is_closed():
+                        raise _closed() from None
+        except BaseException:
+            if not self.outcome.done() or self.outcome.exception() is None:
+                self.abandon()
+            raise
+
+
+async def hop(
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], Coroutine[Any, Any, T]],
+    unwanted: Callable[[T], None] | None,
+) -> T:
+    """Runs a coroutine on another loop and awaits it from this one."""
+    call = Call(loop, make, unwanted)
+    arrived = _arrival(call)
+    try:
+        await asyncio.shield(arrived)
+    except BaseException as error:
+        call.abandon()
+        if isinstance(error, asyncio.CancelledError):
+            await _verdict(call, arrived, error)
+        raise
+    return call.outcome.result()
+
+
+def _arrival(call: Call[T]) -> asyncio.Future[None]:
+    here = asyncio.get_running_loop()
+    arrived = here.create_future()
+
+    def tell(_: concurrent.futures.Future[T]) -> None:
+        try:
+            here.call_soon_threadsafe(_set, arrived)
+        except RuntimeError:
+            call.abandon()  # nobody is here any more
+
+    call.outcome.add_done_callback(tell)
+    return arrived
+
+
+async def _verdict(call: Call[T], arrived: asyncio.Future[None], error: asyncio.CancelledError) -> None:
+    """Raises what the cancelled call ended with over there, unless it was plainly cancelled."""
+    with contextlib.suppress(asyncio.CancelledError):  # cancelled once more: without the verdict
+        await asyncio.wait([arrived], timeout=_VERDICT_S)
+    failure = call.outcome.exception() if call.outcome.done() else None
+    if isinstance(failure, IndeterminateCancelledError):
+        raise failure from error
+    if failure is None and call._unwanted is not None:
+        text = "the call was cancelled; what it may have acquired is given back in the background"
+        raise IndeterminateCancelledError(TicketErrorKind.INDETERMINATE, text) from error
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,351 @@
+"""`TicketBroker`: what a program has one of. Binds itself to a loop, checks what is passed in, hops between loops."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ticketing.client import arguments
+from ticketing.client import tls as tls_modes
+from ticketing.client.acquire import acquire
+from ticketing.client.arguments import Seconds
+from ticketing.client.bridge import Call, LoopThread, hop
+from ticketing.client.clock import Clock, elapsed_ns
+from ticketing.client.cluster import Cluster, Settings
+from ticketing.client.domain import Domains
+from ticketing.client.errors import TicketError, TicketErrorKind
+from ticketing.client.ticket import Ticket
+from ticketing.client.tls import TlsMode
+from ticketing.protocol.fields import TOKEN_MAX, hello_text
+
+T = TypeVar("T")
+
+
+class TicketBroker:
+    """The connections of this program to one cluster. Make one at the start and share it.
+
+    It may be used from any loop and any thread. At its first use it binds to the running loop, or to a loop on a
+    thread of its own where there is none; calls from elsewhere hop there. When its loop was closed it binds anew.
+    After a fork the child's copy raises `closed`; one that was not used before the fork is as new.
+    """
+
+    def __init__(
+        self,
+        addrs: Iterable[str],
+        *,
+        token: str = "",
+        tls: TlsMode = tls_modes.OFF,
+        name: str = "",
+        logger: logging.Logger | None = None,
+        allow_future_domain: bool = False,
+        clock: Clock = elapsed_ns,
+    ) -> None:
+        """`addrs` as `host:port`. `token`: one of the servers' `client_tokens`. `tls`: `off`, `system-roots`,
+        `insecure-skip-verify` or the path of a CA file. `name`: this program's, shown to operators.
+        `allow_future_domain`: follow a domain that is dated over 60 days ahead. `clock` is for tests.
+
+        Raises TicketError: `invalid_input`, or `io` where the CA file cannot be used. Connects to nothing yet.
+        """
+        if not isinstance(token, str):
+            raise TicketError(
+                TicketErrorKind.INVALID_INPUT, f"token: a str is wanted, not {type(token).__name__}"
+            )
+        logger = logger or logging.getLogger("ticketing.client")
+        self._settings = Settings(
+            addresses=arguments.addresses(addrs),
+            token=token,
+            tls=tls_modes.context(tls, logger),
+            hello=_hello(name),
+            logger=logger,
+            clock=clock,
+        )
+        self._clock = clock
+        self._domains = Domains(allow_future_domain)
+        self._cluster: Cluster | None = None
+        self._thread: LoopThread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._forked = False
+
+    @classmethod
+    def connect(cls, *addrs: str) -> TicketBroker:
+        """A broker without token and TLS. As with any other, connections begin with its first use."""
+        return cls(addrs)
+
+    def __repr__(self) -> str:
+        return f"<TicketBroker {', '.join(self._settings.addresses)}>"
+
+    @property
+    def domain(self) -> str | None:
+        """The domain that is followed, as `<first token>.<16 hex digits>`; None where none is known yet."""
+        return self._domains.current
+
+    # --- acquiring
+
+    async def acquire(self, key: str, wait: Seconds, lease: Seconds, min_work_budget: Seconds) -> Ticket:
+        """Waits up to `wait` (0: one try; at most 255 s) for `key`, to hold it for `lease` (1 to 250 s).
+
+        Both are rounded up to whole seconds. `min_work_budget` is what the work under the lock needs, pauses and the
+        end of its database transaction included: with less left than that, no ticket is handed out. Raises
+        TicketError; where it was cancelled after bytes may have left, `IndeterminateCancelledError`.
+        """
+        wait_ns, lease_s = arguments.wait_ns(wait), arguments.lease_seconds(lease)
+        budget_ns = arguments.budget_ns(min_work_budget, lease_s)
+        raw = arguments.key_bytes(key)
+        cluster = self._bound(asyncio.get_running_loop())
+        if cluster.loop is asyncio.get_running_loop():
+            return await self._acquire(cluster, raw, wait_ns, lease_s, budget_ns)
+        make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns)
+        return await hop(cluster.loop, make, Ticket.close)
+
+    def acquire_sync(self, key: str, wait: Seconds, lease: Seconds, min_work_budget: Seconds) -> Ticket:
+        """`acquire` for a thread without a loop. Left by an exception (Ctrl-C), it counts as cancelled."""
+        wait_ns, lease_s = arguments.wait_ns(wait), arguments.lease_seconds(lease)
+        budget_ns = arguments.budget_ns(min_work_budget, lease_s)
+        raw = arguments.key_bytes(key)
+        cluster = self._bound_sync()
+        make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns)
+        return Call(cluster.loop, make, Ticket.close).wait()
+
+    async def _acquire(
+        self, cluster: Cluster, key: bytes, wait_ns: int, lease_s: int, budget_ns: int
+    ) -> Ticket:
+        request, end_ns = await acquire(cluster, key, wait_ns, lease_s, budget_ns)
+        session = request.session
+        assert session is not None
+        return Ticket(self, self._clock, key, request.token, session.domain, lease_s, end_ns)
+
+    async def release(self, key: str, token: int) -> bool:
+        """Releases a grant of which only key and token are known. As `Ticket.release`."""
+        return await self._holder(key, token).release()
+
+    def release_sync(self, key: str, token: int) -> bool:
+        """`release` for a thread without a loop."""
+        return self._holder(key, token).release_sync()
+
+    def _holder(self, key: str, token: int) -> Ticket:
+        if type(token) is not int or not 0 <= token < TOKEN_MAX:
+            raise TicketError(
+                TicketErrorKind.INVALID_INPUT, f"token: {token!r} is outside the range of 0 to 2^62 - 1"
+            )
+        # Its lease is not known: an end in the past keeps it from being released once more when collected.
+        return Ticket(self, self._clock, arguments.key_bytes(key), token, None, 1, 0)
+
+    # --- readiness and end
+
+    async def wait_ready(self, timeout: Seconds) -> bool:  # noqa: ASYNC109 - the documents' signature
+        """True once there is a session to a serving leader, False at the timeout. `auth` where every address
+        refuses the token.
+        """
+        timeout_ns = arguments.nanoseconds("timeout", timeout)
+        return await self._on_its_loop(partial(self._wait_ready, timeout_ns=timeout_ns))
+
+    def wait_ready_sync(self, timeout: Seconds) -> bool:
+        """`wait_ready` for a thread without a loop."""
+        timeout_ns = arguments.nanoseconds("timeout", timeout)
+        return self._sync(partial(self._wait_ready, timeout_ns=timeout_ns))
+
+    async def _wait_ready(self, cluster: Cluster, timeout_ns: int) -> bool:
+        if await cluster.wait_ready(timeout_ns):
+            return True
+        if cluster.closed:
+            raise TicketError(TicketErrorKind.CLOSED, "the broker was closed")
+        if cluster.refuses_token and cluster.refusal is not None:
+            raise TicketError(TicketErrorKind.AUTH, f"every address refuses: {cluster.refusal.detail}")
+        return False
+
+    async def aclose(self) -> None:
+        """Takes nothing new, drains releases for at most 5 s, ends connections and thread. May be called again."""
+        cluster = self._closing()
+        if cluster is None:
+            return
+        if cluster.loop is asyncio.get_running_loop():
+            await cluster.close()
+        else:
+            await hop(cluster.loop, cluster.close, None)
+        if self._thread is not None:
+            self._thread.stop()
+
+    def close(self) -> None:
+        """`aclose` for a thread without a loop."""
+        cluster = self._cluster
+        if cluster is not None and _running_loop() is cluster.loop:
+            raise _own_loop()
+        cluster = self._closing()
+        if cluster is not None:
+            if cluster.loop.is_running():
+                Call(cluster.loop, cluster.close, None).wait()
+            else:
+                cluster.leave()
+        if self._thread is not None:
+            self._thread.stop()
+
+    def _closing(self) -> Cluster | None:
+        with self._lock:
+            self._closed = True
+            cluster = self._cluster
+        if self._forked or cluster is None or cluster.loop.is_closed():
+            return None
+        return cluster
+
+    async def __aenter__(self) -> TicketBroker:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> TicketBroker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        cluster = getattr(self, "_cluster", None)
+        if cluster is None or self._closed or self._forked or sys.is_finalizing() or not cluster.usable:
+            return
+        warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
+        thread = self._thread
+        try:
+            cluster.loop.call_soon_threadsafe(cluster.leave)
+            if thread is not None:
+                cluster.loop.call_soon_threadsafe(cluster.loop.stop)
+        except RuntimeError:
+            pass  # its loop is closed
+
+    # --- binding
+
+    def _bound(self, loop: asyncio.AbstractEventLoop | None) -> Cluster:
+        """The cluster, bound to `loop` where it is not bound yet; without `loop` to a thread of its own."""
+        cluster = self._cluster
+        if cluster is not None and cluster.usable:
+            return cluster
+        with self._lock:
+            if self._forked:
+                raise TicketError(
+                    TicketErrorKind.CLOSED,
+                    "this process was forked from the broker's; make a broker of its own",
+                )
+            if self._closed:
+                raise TicketError(TicketErrorKind.CLOSED, "the broker was closed")
+            cluster = self._cluster
+            if cluster is not None and cluster.usable:
+                return cluster
+            if loop is None:
+                if self._thread is None or self._thread.loop.is_closed():
+                    self._thread = LoopThread()
+                loop = self._thread.loop
+            cluster = self._cluster = Cluster(self._settings, self._domains, loop)
+            _bound_brokers.add(self)
+        if loop is _running_loop():
+            cluster.start()
+        else:
+            loop.call_soon_threadsafe(cluster.start)
+        return cluster
+
+    def _bound_sync(self) -> Cluster:
+        running = _running_loop()
+        cluster = self._bound(None)
+        if cluster.loop is running:
+            raise _own_loop()
+        if not cluster.loop.is_running() and (self._thread is None or cluster.loop is not self._thread.loop):
+            raise TicketError(
+                TicketErrorKind.INVALID_INPUT, "the event loop that the broker is bound to does not run"
+            )
+        return cluster
+
+    async def _on_its_loop(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        running = asyncio.get_running_loop()
+        cluster = self._bound(running)
+        if cluster.loop is running:
+            return await work(cluster)
+        return await hop(cluster.loop, partial(work, cluster), None)
+
+    def _sync(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        cluster = self._bound_sync()
+        return Call(cluster.loop, partial(work, cluster), None).wait()
+
+    def _post(self, work: Callable[[Cluster], None]) -> None:
+        """Has something done on the broker's loop, without waiting. Nothing where the broker is closed."""
+        cluster = self._cluster
+        if cluster is None or cluster.loop.is_closed() or self._forked:
+            return
+        if cluster.loop is _running_loop():
+            work(cluster)
+            return
+        with contextlib.suppress(RuntimeError):  # its loop was closed just now
+            cluster.loop.call_soon_threadsafe(work, cluster)
+
+    def _collected(self, key: bytes, token: int, domain: str | None) -> bool:
+        """A ticket was collected without having been released. May run at any point of any thread."""
+        cluster = self._cluster
+        if cluster is None or not cluster.usable or self._forked:
+            return False
+        try:
+            cluster.loop.call_soon_threadsafe(cluster.compensate, token, key, domain)
+        except RuntimeError:
+            return False
+        return True
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._forked = True
+        if self._cluster is not None:
+            self._cluster.fork_child()
+
+
+_bound_brokers: weakref.WeakSet[TicketBroker] = weakref.WeakSet()
+
+
+def _hello(name: str) -> bytes:
+    program = name or Path(sys.argv[0]).name or "python"
+    return hello_text(f"{program} {socket.gethostname()} {os.getpid()}")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _own_loop() -> TicketError:
+    return TicketError(
+        TicketErrorKind.INVALID_INPUT,
+        "a blocking call inside the event loop that the broker is bound to would wait for itself: use await",
+    )
+
+
+def _close_all() -> None:
+    """At exit, before threads are joined: those who wait in `acquire_sync` must not keep the interpreter."""
+    for broker in list(_bound_brokers):
+        if broker._thread is not None and not broker._closed and not broker._forked:
+            broker.close()
+
+
+def _after_fork_in_child() -> None:
+    for broker in list(_bound_brokers):
+        broker._after_fork()
+
+
+# What `atexit` itself offers runs only after threads have been joined.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,588 @@
+"""One session: handshake, what was sent and waits for its answer, deadlines. The lowest layer of the client.
+
+A session is an `asyncio.Protocol` and decides nothing about the cluster: it reports to its `Keeper`. Requests of
+one loop turn leave in one write. A request is *queued* until then, and provably unsent; from the reading of the
+clock before that write on any byte of it may have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple, Protocol
+
+from ticketing.client.alarm import NEVER, Alarm
+from ticketing.client.clock import MILLISECOND, SECOND, Clock
+from ticketing.client.requests import ABANDONED, LOST, QUEUED, SENT, WAIT_OVER, WITHDRAWN, Acquire, Errand
+from ticketing.protocol import frames
+from ticketing.protocol.decoder import ReplyDecoder
+from ticketing.protocol.fields import OWNER_TOP_BIT, escaped
+from ticketing.protocol.frames import (
+    BUSY,
+    CANCEL,
+    ERROR,
+    EXTEND,
+    EXTENDED,
+    GRANTED,
+    GRANTED_WAITED,
+    LEADER,
+    MOVED,
+    NOT_HELD,
+    NOT_LEADING,
+    RELEASE,
+    RELEASED,
+    TIMEOUT,
+    Q,
+    encode_hello,
+)
+from ticketing.protocol.handshake import PROTOCOL, READY, Banner, ClientHandshake
+
+STEP_NS = 3 * SECOND
+"""For each of connecting, TLS, banner and first line."""
+SILENCE_NS = 10 * SECOND
+"""A session that hears nothing for so long is lost; a server writes at least every 3 s."""
+ANSWER_NS = 5 * SECOND
+"""An acquire unanswered for so long after its wait has lost its answer."""
+DISOWNED_NS = 2 * SECOND
+"""An acquire unanswered for so long after another node was named as the leader has lost its answer."""
+TRY_NS = 3 * SECOND // 2
+"""One try of a release or an extension."""
+CANCEL_NS = 3 * SECOND
+"""An unanswered cancel closes its session after this."""
+WRITE_BUFFER = 256 * 1024
+BATCH = 1024
+"""Requests in one write at most: between writes the transport can say that it is full."""
+GAVE_UP_MAX = 65_536
+"""Requests that were given up and not answered yet. A server that owes more than that is out of order."""
+
+# Encoders of the protocol assert what `arguments` has checked; the hot one is spelled out here.
+_pack_acquire = frames.ACQUIRE_HEADER.pack
+
+# What a node says of itself, or others of it.
+UNKNOWN = 0
+LEADS = 1
+FOLLOWS = 2
+
+
+class End(NamedTuple):
+    """Why a session is over: `kind` is an error kind, or an `E` reason or `M` as the server gave it."""
+
+    kind: str
+    detail: str
+
+
+class Keeper(Protocol):
+    """What a session reports to."""
+
+    def session_ready(self, session: Session) -> None:
+        """The handshake is over: `banner` and `leader` are known."""
+
+    def session_named(self, session: Session, address: str) -> None:
+        """An `L`, or an `M` (the session ends right after it)."""
+
+    def session_disowned(self, session: Session) -> None:
+        """A `V`: the node of this session does not lead."""
+
+    def session_granted(self, session: Session) -> None:
+        """The first grant of this session: its node serves."""
+
+    def session_ended(self, session: Session, unsent: list[Acquire], lost: list[Acquire]) -> None:
+        """The session is over. `lost` are without an answer, also those whose callers are gone."""
+
+    def grant_unwanted(self, session: Session, request: Acquire) -> None:
+        """A grant came for a request that was given up: `request.token` has to be released."""
+
+    def errand_answered(self, errand: Errand, outcome: int) -> None:
+        """The opcode of the answer."""
+
+    def errand_back(self, errand: Errand) -> None:
+        """Not answered in time, or the session ended: to be tried again."""
+
+
+class Session(asyncio.Protocol):
+    """See the module. `loop`, `clock` and the transport are all that it knows of the outside."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        address: str,
+        token: str,
+        hello: bytes,
+    ) -> None:
+        self.address = address
+        """What was dialled."""
+        self.banner: Banner | None = None
+        self.leader: str | None = None
+        """Whom this node named last."""
+        self.extended = False
+        self.domain: str | None = None
+        self.standing = UNKNOWN
+        """Kept by the keeper."""
+        self.open = False
+        """From the handshake's end to the session's."""
+        self.end: End | None = None
+        self.ended: asyncio.Future[End] = loop.create_future()
+        self.opened_ns = NEVER
+        self._keeper = keeper
+        self._loop = loop
+        self._clock = clock
+        self._hello = hello
+        self._handshake = ClientHandshake(token)
+        self._decoder = ReplyDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._queue: list[Acquire | Errand] = []
+        self._flush_due = False
+        self._paused = False
+        self._acquires: dict[int, Acquire] = {}
+        self._releases: dict[tuple[int, bytes], Errand] = {}
+        self._cancels: dict[tuple[int, bytes], Errand] = {}
+        self._extends: dict[int, list[tuple[Errand, int, int]]] = {}
+        self._gave_up: dict[tuple[int, bytes], None] = {}
+        self._heard_ns = clock()
+        self._step_by_ns = self._heard_ns + STEP_NS
+        self._disowned_by_ns = NEVER
+        self._alarm = Alarm(loop, clock, self._woken)
+        self._granted_once = False
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TCP and TLS stand; the server speaks first."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        now = self._clock()
+        self._heard_ns = now
+        self._step_by_ns = now + STEP_NS
+        self._alarm.by(self._step_by_ns)
+        if self.end is not None:
+            transport.abort()
+
+    def pause_writing(self) -> None:
+        """What is queued from now on stays unsent."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """The buffer has room again."""
+        self._paused = False
+        self._schedule_flush()
+
+    def eof_received(self) -> bool:
+        """Nothing more will be answered."""
+        self.close("io", "the server closed the connection")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, by whoever's doing."""
+        self.close("io", f"the connection was lost: {exc}" if exc else "the server closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the server."""
+        if self.end is not None:
+            return
+        now = self._clock()
+        self._heard_ns = now
+        if not self.open:
+            self._shake(data, now)
+            return
+        decoder = self._decoder
+        for reply in decoder.feed(data):
+            opcode = reply[0]
+            if opcode in _GRANTS:
+                self._granted(reply, now)
+            elif opcode in _IDENTIFIED:
+                self._echoed(opcode, reply[1], reply[4])
+            elif opcode in _TEXTS:
+                self._told(opcode, reply[4])
+            else:
+                self._refused(opcode, reply[2], reply[4])
+            if self.ended.done():
+                return
+        if decoder.problem is not None:
+            self.close(PROTOCOL, f"malformed answer: {decoder.detail}")
+
+    # --- the handshake
+
+    def _shake(self, data: bytes, now: int) -> None:
+        handshake = self._handshake
+        assert self._transport is not None
+        send = handshake.feed(data)
+        if send:
+            self._transport.write(send)
+            self._step_by_ns = now + STEP_NS
+            self._alarm.by(self._step_by_ns)
+        if handshake.outcome is None:
+            return
+        if handshake.outcome != READY:
+            detail = handshake.detail or f"the server refused the session: {handshake.outcome}"
+            self.close(handshake.outcome, detail)
+            return
+        banner = handshake.banner
+        assert banner is not None
+        self.banner = banner
+        self.extended = banner.extended
+        self.domain = banner.domain
+        self.leader = handshake.leader
+        self.open = True
+        self.opened_ns = now
+        if self.extended and self._hello:
+            self._transport.write(encode_hello(self._hello))
+        self._alarm.by(now + SILENCE_NS)
+        self._keeper.session_ready(self)
+        if handshake.rest and self.end is None:
+            self.data_received(handshake.rest)
+
+    # --- requests
+
+    def submit(self, item: Acquire | Errand) -> None:
+        """Queues a request; it leaves at the end of this loop turn, or once the transport has room."""
+        item.session = self
+        self._queue.append(item)
+        if not self._flush_due:
+            self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_due and self._queue:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        queue = self._queue
+        while queue and not self._paused and self.end is None:
+            batch, self._queue = queue[:BATCH], queue[BATCH:]
+            queue = self._queue
+            self._write(batch)
+
+    def _write(self, batch: list[Acquire | Errand]) -> None:
+        assert self._transport is not None
+        # Read before anything can leave: leases are counted from here.
+        now = self._clock()
+        earliest = NEVER
+        opcode = Q if self.extended else frames.ACQUIRE
+        parts = []
+        for item in batch:
+            if type(item) is Acquire:
+                if item.state != QUEUED:
+                    continue
+                wait_end = item.wait_end_ns
+                wait = 0
+                if wait_end:
+                    wait = -((now - wait_end) // SECOND)
+                    if wait <= 0:
+                        item.settle(WAIT_OVER)
+                        continue
+                item.state = SENT
+                item.sent_ns = now
+                answer_by = now + wait * SECOND + ANSWER_NS
+                self._acquires[item.owner] = item
+                parts.append(_pack_acquire(opcode, wait, item.lease, item.owner) + item.key + b"\n")
+            else:
+                assert isinstance(item, Errand)
+                if item.over:
+                    continue
+                answer_by = now + (CANCEL_NS if item.fatal else TRY_NS)
+                self._note(item, now)
+                parts.append(item.encode())
+            item.answer_by_ns = answer_by
+            if answer_by < earliest:
+                earliest = answer_by
+        if parts:
+            self._alarm.by(earliest)
+            self._transport.write(b"".join(parts))
+
+    def _note(self, errand: Errand, now: int) -> None:
+        errand.sent_ns = now
+        errand.tries += 1
+        if errand.opcode == EXTEND:
+            self._extends.setdefault(errand.ident, []).append((errand, now, errand.lease))
+        elif errand.opcode == RELEASE:
+            self._releases[errand.ident, errand.key] = errand
+        else:
+            assert errand.opcode == CANCEL, errand.opcode
+            self._cancels[errand.ident, errand.key] = errand
+
+    def withdraw(self, request: Acquire) -> None:
+        """Takes back what was not sent."""
+        assert request.state == QUEUED, request.state
+        request.state = WITHDRAWN
+
+    def abandon(self, request: Acquire, cancel: Errand) -> None:
+        """Gives up a request that was sent: it is cancelled on this very session, or the session is closed.
+
+        Published servers know no cancel; what their documents say is done there: the session is closed.
+        """
+        assert request.state == SENT, request.state
+        assert request.session is self
+        request.state = ABANDONED
+        if self.end is not None:
+            return
+        if not self.extended:
+            self.close("closed", "a request was cancelled")
+            return
+        cancel.fatal = True
+        self.submit(cancel)
+
+    def requests(self) -> list[Acquire]:
+        """All acquires that are queued or without an answer."""
+        queued = [item for item in self._queue if isinstance(item, Acquire)]
+        return queued + list(self._acquires.values())
+
+    # --- answers
+
+    def _granted(self, reply: tuple[int, int, int, int, bytes], now: int) -> None:
+        opcode, token, owner, waited_ms, key = reply
+        request = self._acquires.get(owner)
+        if request is None or request.key != key:
+            if (owner, key) not in self._gave_up:
+                self._uncorrelated(opcode, key)
+                return
+            # Given up, and its cancel answered: a grant that came all the same is given back as well.
+            del self._gave_up[owner, key]
+            request = Acquire(self._loop.create_future(), key, owner, 0, 0)
+            request.state = ABANDONED
+        elif (opcode == GRANTED_WAITED) is not self.extended or (
+            waited_ms * MILLISECOND * 1000 > (now - request.sent_ns) * 1003 + 2000 * MILLISECOND
+        ):
+            self.close(PROTOCOL, f"malformed answer: a grant that waited {waited_ms} ms")
+            return
+        else:
+            del self._acquires[owner]
+        if not self._granted_once:
+            self._granted_once = True
+            self._keeper.session_granted(self)
+        request.token = token
+        request.waited_ms = waited_ms
+        request.read_ns = now
+        request.session = self
+        if request.state == ABANDONED:
+            self._keeper.grant_unwanted(self, request)
+        else:
+            request.settle(opcode)
+
+    def _refused(self, opcode: int, owner: int, key: bytes) -> None:
+        assert opcode in (TIMEOUT, BUSY, NOT_LEADING), opcode
+        request = self._acquires.get(owner)
+        if request is None or request.key != key:
+            if self._gave_up.pop((owner, key), _ABSENT) is _ABSENT:
+                self._uncorrelated(opcode, key)
+            return
+        if opcode == NOT_LEADING:
+            if not self.extended:
+                self._uncorrelated(opcode, key)
+                return
+            self._keeper.session_disowned(self)
+        del self._acquires[owner]
+        if request.state != ABANDONED:
+            request.settle(opcode)
+
+    def _echoed(self, opcode: int, ident: int, key: bytes) -> None:
+        if ident >= OWNER_TOP_BIT:
+            self._cancelled(opcode, ident, key)
+            return
+        if opcode != RELEASED and ident in self._extends and self._extension_answered(opcode, ident, key):
+            return
+        errand = self._releases.pop((ident, key), None) if opcode != EXTENDED else None
+        if errand is not None:
+            self._keeper.errand_answered(errand, opcode)
+        elif self._gave_up.pop((ident, key), _ABSENT) is _ABSENT:
+            self._uncorrelated(opcode, key)
+
+    def _cancelled(self, opcode: int, owner: int, key: bytes) -> None:
+        errand = self._cancels.pop((owner, key), None)
+        if errand is None or opcode == EXTENDED:
+            if opcode == EXTENDED or self._gave_up.pop((owner, key), _ABSENT) is _ABSENT:
+                self._uncorrelated(opcode, key)
+            return
+        # A request dequeued by its own cancel has no answer of its own.
+        if self._acquires.pop(owner, None) is not None:
+            self._give_up((owner, key))
+        self._keeper.errand_answered(errand, opcode)
+
+    def _extension_answered(self, opcode: int, token: int, key: bytes) -> bool:
+        """Answers are not told apart: whichever it is, it is counted from the first byte of the earliest that
+        is unanswered, and with the least lease among them.
+        """
+        tries = self._extends.get(token)
+        if tries is None or tries[0][0].key != key:
+            return False
+        moment = tries[0][1]
+        lease = min(lease for _, _, lease in tries)
+        errand = next((errand for errand, _, _ in tries if not errand.over), None)
+        del tries[0]
+        if not tries:
+            del self._extends[token]
+        if errand is not None:
+            errand.moment_ns = moment
+            errand.lease = lease
+            self._keeper.errand_answered(errand, opcode)
+        return True
+
+    def _told(self, opcode: int, text: bytes) -> None:
+        if opcode == LEADER:
+            self.leader = text.decode("ascii")
+            self._keeper.session_named(self, self.leader)
+        elif opcode == MOVED:
+            address = text.decode("ascii")
+            self._keeper.session_named(self, address)
+            self.close("M", f"the server sends us to {address}")
+        else:
+            reason = text.decode("ascii")
+            self.close(reason, f"the server ended the session: {escaped(text)}")
+
+    def _uncorrelated(self, opcode: int, key: bytes) -> None:
+        self.close(PROTOCOL, f"an answer '{chr(opcode)}' for '{escaped(key)}' to nothing that was sent")
+
+    def _give_up(self, ident: tuple[int, bytes]) -> None:
+        self._gave_up[ident] = None
+        if len(self._gave_up) > GAVE_UP_MAX:
+            # The oldest are past any answer; what is kept is bounded.
+            del self._gave_up[next(iter(self._gave_up))]
+
+    # --- deadlines
+
+    def disown(self, now: int) -> None:
+        """Another node was named as the leader: what is open here has to be answered soon."""
+        if self._disowned_by_ns == NEVER:
+            self._disowned_by_ns = now + DISOWNED_NS
+            self._alarm.by(self._disowned_by_ns)
+
+    def own(self) -> None:
+        """This node was named as the leader."""
+        self._disowned_by_ns = NEVER
+
+    def _woken(self, now: int) -> None:
+        if self.end is not None:
+            return
+        if not self.open:
+            if now >= self._step_by_ns:
+                line = "banner" if self._handshake.banner is None else "first line"
+                self.close("timeout", f"no {line} of the server within {STEP_NS // SECOND} s")
+            else:
+                self._alarm.by(self._step_by_ns)
+            return
+        if now >= self._heard_ns + SILENCE_NS:
+            self.close("io", f"the server was silent for {SILENCE_NS // SECOND} s")
+            return
+        next_ns = min(self._heard_ns + SILENCE_NS, self._acquires_due(now), self._errands_due(now))
+        if self.end is None:
+            self._alarm.by(next_ns)
+
+    def _acquires_due(self, now: int) -> int:
+        earliest = NEVER
+        disowned_by = self._disowned_by_ns
+        for request in self._acquires.values():
+            answer_by = request.answer_by_ns
+            if disowned_by != NEVER and request.state == SENT:
+                # One sent after the other was named has its own two seconds.
+                answer_by = min(answer_by, max(disowned_by, request.sent_ns + DISOWNED_NS))
+            if now >= answer_by:
+                self.close("io", f"no answer to an acquire of '{escaped(request.key)}'")
+                return NEVER
+            if answer_by < earliest:
+                earliest = answer_by
+        return earliest
+
+    def _errands_due(self, now: int) -> int:
+        earliest = NEVER
+        due: list[Errand] = []
+        for errands in (self._releases, self._cancels):
+            for errand in errands.values():
+                if now >= errand.answer_by_ns:
+                    due.append(errand)
+                elif errand.answer_by_ns < earliest:
+                    earliest = errand.answer_by_ns
+        for tries in self._extends.values():
+            for errand, sent_ns, _ in tries:
+                # Only its latest try can be due; earlier ones were given up.
+                if errand.over or errand.sent_ns != sent_ns or errand.session is not self:
+                    continue
+                if now >= errand.answer_by_ns:
+                    due.append(errand)
+                elif errand.answer_by_ns < earliest:
+                    earliest = errand.answer_by_ns
+        for errand in due:
+            if errand.fatal:
+                self.close("io", f"no answer to a cancel of '{escaped(errand.key)}'")
+                return NEVER
+        for errand in due:
+            self._give_up_errand(errand)
+            self._keeper.errand_back(errand)
+        return earliest
+
+    def _give_up_errand(self, errand: Errand) -> None:
+        ident = (errand.ident, errand.key)
+        errand.session = None
+        if errand.opcode == EXTEND:
+            return
+        table = self._releases if errand.opcode == RELEASE else self._cancels
+        if table.get(ident) is errand:
+            del table[ident]
+            self._give_up(ident)
+
+    def forget(self, errand: Errand) -> None:
+        """Its deadline is over: an answer that still comes is dropped."""
+        self._give_up_errand(errand)
+
+    # --- the end
+
+    def close(self, kind: str, detail: str, *, flush: bool = False) -> None:
+        """Ends the session. All that was sent and not answered has no answer from here on.
+
+        With `flush` the transport may still write what it holds.
+        """
+        if self.end is not None:
+            return
+        end = self.end = End(kind, detail)
+        self.open = False
+        self._alarm.stop()
+        queue, self._queue = self._queue, []
+        acquires, self._acquires = self._acquires, {}
+        errands: dict[int, Errand] = {}
+        unsent: list[Acquire] = []
+        for item in queue:
+            if isinstance(item, Errand):
+                errands[id(item)] = item
+            elif item.state == QUEUED:
+                unsent.append(item)
+        for table in (self._releases, self._cancels):
+            for errand in table.values():
+                errands[id(errand)] = errand
+            table.clear()
+        for tries in self._extends.values():
+            for errand, _, _ in tries:
+                if errand.session is self:
+                    errands[id(errand)] = errand
+        self._extends.clear()
+        self._gave_up.clear()
+        self._drop_transport(flush)
+        if not self.ended.done():
+            self.ended.set_result(end)
+        lost = list(acquires.values())
+        self._keeper.session_ended(self, unsent, lost)
+        for request in lost:
+            if request.state == SENT:
+                request.settle(LOST)
+        for errand in errands.values():
+            errand.session = None
+            errand.fatal = False
+            if not errand.over:
+                self._keeper.errand_back(errand)
+
+    def _drop_transport(self, flush: bool) -> None:
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        if flush:
+            transport.close()
+            # A peer that does not read must not keep the connection.
+            self._loop.call_later(1, transport.abort)
+        else:
+            transport.abort()
+
+
+_ABSENT = object()
+_GRANTS = frozenset((GRANTED, GRANTED_WAITED))
+_IDENTIFIED = frozenset((RELEASED, NOT_HELD, EXTENDED))
+_TEXTS = frozenset((LEADER, MOVED, ERROR))
