@@ -24,6 +24,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return make_authority(tmp_path_factory.mktemp("ca"))
 
 
+LIMIT_S = 10.0
+
+
+def tell_what_waits() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack()
+
+
 @pytest.fixture
 def on_loop(loop_factory: Factory) -> Iterator[Callable[[Any], Any]]:
     """Runs a coroutine on this test's loop; whatever reaches the exception handler fails the test."""
@@ -32,7 +40,8 @@ def on_loop(loop_factory: Factory) -> Iterator[Callable[[Any], Any]]:
     def run(coroutine: Any) -> Any:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.get_loop().set_exception_handler(lambda _loop, context: faults.append(context))
-            return runner.run(asyncio.wait_for(coroutine, 15))
+            runner.get_loop().call_later(LIMIT_S - 1, tell_what_waits)
+            return runner.run(asyncio.wait_for(coroutine, LIMIT_S))
 
     yield run
     assert faults == []

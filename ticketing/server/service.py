@@ -106,6 +106,8 @@ class Service:
         self._tasks: set[asyncio.Task[object]] = set()
         self._reloading = asyncio.Lock()
         self._clients_max = max(CLIENTS_MIN, descriptors - min(DESCRIPTORS_RESERVED, descriptors // 4))
+        # Before the files are read: a change between the two is a change.
+        self._seen = self._signatures()
         self.shell = AsyncioShell(self._loop, settings.state_dir, log)
         if settings.tls is not None:
             self.shell.tls = TlsContexts(settings.tls)
@@ -192,12 +194,11 @@ class Service:
         self.node.reload(node_settings)
 
     async def _watch_files(self) -> None:
-        seen = await self._loop.run_in_executor(None, self._signatures)
         while True:
             await asyncio.sleep(WATCH_S)
             now = await self._loop.run_in_executor(None, self._signatures)
-            if now != seen:
-                seen = now
+            if now != self._seen:
+                self._seen = now
                 await self.reload()
 
     def _signatures(self) -> list[tuple[int, int, int] | None]:
