@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -79,10 +80,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         running.process.kill()
         running.process.wait()
         for pid in below:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         for stream in (running.process.stdin, running.process.stdout, running.process.stderr):
             if stream is not None:
                 stream.close()

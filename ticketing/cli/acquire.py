@@ -27,6 +27,7 @@ from ticketing.cli.options import (
 from ticketing.cli.output import write_json, write_line
 from ticketing.cli.run_under_lock import Run, Supervisor, default_grace_s
 from ticketing.cli.signal_relay import STOP_SIGNALS, SignalRelay
+from ticketing.client import Ticket
 from ticketing.config.client_file import Access, Typed
 from ticketing.protocol.fields import LEASE_MAX, LEASE_MIN, WAIT_MAX, key_problem
 
@@ -162,14 +163,14 @@ async def _acquire(ask: Ask, access: Access, run: Run | None, *, as_json: bool) 
         except BaseException:
             await ticket.release()
             raise
-        keep(ticket)
         return ExitCode.DONE
     finally:
+        # A ticket that is still referred to when its broker is closed is not released: the lock outlives us.
         await broker.aclose()
         relay.close()
 
 
-def _tell(ask: Ask, ticket: object, *, as_json: bool) -> None:
+def _tell(ask: Ask, ticket: Ticket, *, as_json: bool) -> None:
     if as_json:
         write_json(
             {
@@ -236,7 +237,3 @@ def seconds(text: str, option: str, low: int, high: int, *, above_zero: bool = F
     if math.isfinite(value) and value >= 0 and math.ceil(value) <= high and not (above_zero and value == 0):
         return value
     raise usage_error(f"{option} must be from {low} to {high} seconds, not {text!r}")
-
-
-def keep(ticket: object) -> None:
-    """The lock outlives this process, until it is released or its lease ends."""

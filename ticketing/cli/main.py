@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "node": "ticketing.cli.node",
     "dev": "ticketing.cli.dev",
     "acquire": "ticketing.cli.acquire",
+    "release": "ticketing.cli.release",
     "status": "ticketing.cli.status",
 }
 """Each sub-command's module, which has it as `app`. Nothing is imported that the called one does not need."""

@@ -53,4 +53,9 @@ def start(
 
     from ticketing.server.run import run_node
 
-    return run_node(loaded.settings, ready_fd=ready_fd)
+    return run_node(
+        loaded.settings,
+        ready_fd=ready_fd,
+        load=lambda: load_node(chosen.file).settings,
+        watch=loaded.files,
+    )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
 import msgspec
 
 from ticketing.cli.errors import CommandFailed, ExitCode, say
 from ticketing.cli.output import shown
+from ticketing.client import Ticket, TicketBroker, TicketError
+from ticketing.client.requests import UNANSWERED
 from ticketing.config.client_file import Access
+from ticketing.protocol.frames import CANCEL
 
 if TYPE_CHECKING:
-    from ticketing.client import Ticket, TicketBroker, TicketError
-
 REACH_S = 5.0
 """However short the wait: the cluster gets this long to be reached, since that is no waiting for the lock."""
 
@@ -30,15 +32,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_broker(access: Access) -> TicketBroker:
     """The client library for a cluster; nothing is connected yet."""
-    from ticketing.client import TicketBroker
-
-    return TicketBroker(list(access.addrs), token=access.token, tls=access.tls)
+    try:
+        return TicketBroker(list(access.addrs), token=access.token, tls=access.tls, name="ticketing")
+    except TicketError as error:
+        raise failure(error, access) from None
 
 
 async def reach(broker: TicketBroker, access: Access, within_s: float) -> None:
     """Until a session to a serving leader stands; `CommandFailed` where the time is up or we are not let in."""
-    from ticketing.client import TicketError
-
     try:
         ready = await broker.wait_ready(within_s)
     except TicketError as error:
@@ -59,8 +60,6 @@ async def obtain(
     A request that was lost (an election) is asked anew within the wait, once the cancel of the lost one was
     answered: until then it might still be granted. A wait of 0 is one try.
     """
-    from ticketing.client import TicketError
-
     deadline_s = clock_s() + ask.wait_s
     await reach(broker, access, max(ask.wait_s, REACH_S))
     told = False
@@ -116,4 +115,30 @@ def _not_acquired(ask: Ask) -> CommandFailed:
 async def _may_ask_again(broker: TicketBroker, error: TicketError, within_s: float) -> bool:
     if error.kind == "not_connected":
         return await broker.wait_ready(within_s)
-    return False
+    return error.kind == "indeterminate" and await _cancels_answered(broker, within_s)
+
+
+async def _cancels_answered(broker: TicketBroker, within_s: float) -> bool:
+    """Whether every cancel that this broker has under way is answered in time, and there was one.
+
+    The library sends the cancel of a lost request by itself and tells nobody how it went, so it is asked here.
+    """
+    cluster = broker._cluster
+    if cluster is None:
+        return False
+    loop = asyncio.get_running_loop()
+    answers = []
+    for errand in cluster.errands._open:
+        if errand.opcode == CANCEL and errand.done is None:
+            answer: asyncio.Future[int] = loop.create_future()
+            errand.done = partial(_answered, answer)
+            answers.append(answer)
+    if not answers:
+        return False
+    done, late = await asyncio.wait(answers, timeout=within_s)
+    return not late and all(answer.result() != UNANSWERED for answer in done)
+
+
+def _answered(answer: asyncio.Future[int], _errand: object, outcome: int) -> None:
+    if not answer.done():
+        answer.set_result(outcome)

@@ -34,6 +34,14 @@ _KILLS_MAX = 50
 """SIGKILL is repeated, since what forks may slip through one look at the tree; then there is no more to be done."""
 
 
+class SupportsBool(Protocol):
+    """Something that is true or false."""
+
+    def __bool__(self) -> bool:
+        """Whether it is so."""
+        ...
+
+
 class HeldLock(Protocol):
     """What is needed of a ticket."""
 
@@ -43,12 +51,12 @@ class HeldLock(Protocol):
         ...
 
     @property
-    def domain(self) -> str:
+    def domain(self) -> str | None:
         """The cluster life that granted it."""
         ...
 
     @property
-    def lost(self) -> bool:
+    def lost(self) -> SupportsBool:
         """Whether the lock is known to be gone."""
         ...
 
@@ -188,7 +196,7 @@ class Supervisor:
                     watch.end_now(self._clock_s())
                 if not watch.ending or kills >= _KILLS_MAX or not child.anything_left():
                     break
-            step = watch.step(self._clock_s(), lock.conservative_remaining(), lost=lock.lost)
+            step = watch.step(self._clock_s(), lock.conservative_remaining(), lost=bool(lock.lost))
             self._do(step.act, child, lock)
             kills += step.act is Act.KILL
             await self._sleep(child, step.wait_s)
@@ -238,7 +246,7 @@ def child_variables(key: str, lock: HeldLock, remaining_s: float) -> dict[str, s
     return {
         "TICKETING_KEY": key,
         "TICKETING_FENCING_TOKEN": str(lock.token),
-        "TICKETING_DOMAIN": lock.domain,
+        "TICKETING_DOMAIN": lock.domain or "",
         "TICKETING_LEASE_SECONDS": f"{math.floor(remaining_s * 1000) / 1000:.3f}",
     }
 

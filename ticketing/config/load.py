@@ -31,6 +31,8 @@ class LoadedNode(msgspec.Struct, frozen=True):
     file: Path
     settings: ServerSettings
     model: NodeFile
+    files: tuple[Path, ...]
+    """Everything that was read, which may change under a running node: the file, secrets, certificates."""
     warnings: tuple[Problem, ...] = ()
 
 
@@ -91,7 +93,7 @@ def load_node(path: Path, *, rejoin: bool | None = None) -> LoadedNode:
             unauthenticated_per_source=model.limits.unauthenticated_per_source,
         ),
     )
-    return LoadedNode(path, settings, model, tuple(file.warnings))
+    return LoadedNode(path, settings, model, _files(file, model), tuple(file.warnings))
 
 
 def _check_what_is_there(file: TomlFile) -> None:
@@ -235,6 +237,17 @@ def _check_timing(file: TomlFile, model: NodeFile) -> None:
             "raft.uncommitted_bytes_reserved",
             f"must be at most half of uncommitted_bytes_max ({raft.uncommitted_bytes_max})",
         )
+
+
+def _files(file: TomlFile, model: NodeFile) -> tuple[Path, ...]:
+    names = [
+        model.secrets.client_tokens_file,
+        model.secrets.peer_secrets_file,
+        model.secrets.admin_token_file,
+    ]
+    if model.tls is not None:
+        names += [model.tls.ca, model.tls.certificate, model.tls.key]
+    return (file.path.absolute(), *(file.beside(name).absolute() for name in names if name))
 
 
 def _raft(model: NodeFile) -> RaftSettings:
