@@ -124,5 +124,5 @@ CELLS = (
     Cell("cancel h", "held, waited", "", "cancel", "R2", "h:T2", "a"),
     Cell("cancel h", "hand-over in flight", "", "cancel", "R2", "a:R1,h:A2", "-"),
     Cell("cancel h twice", "held, waited", "", "cancel", "R2 R2", "h:T2", "a"),
-    Cell("cancel mine asked twice", "held", "", "cancel", "T9 T9 R9", "probe me", "a"),
+    Cell("cancel mine asked twice", "held", "", "cancel", "T9 T9 R9", "", "a"),
 )

@@ -173,7 +173,7 @@ def test_reused_owners_have_their_older_sessions_probed_once_in_a_row() -> None:
     bench.ask(c, 2)
     bench.ask(c, 2)
     bench.ask(b, 2)
-    assert bench.desk.probes == [b, c]
+    assert bench.desk.probes == [b, c]  # and nobody is probed for a request of its own
 
 
 def test_entries_of_earlier_terms_concern_nobody_here() -> None:

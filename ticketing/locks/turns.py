@@ -60,6 +60,7 @@ class Turns(Proposals):
         self._free_states = 0  # those with `free`
         self._resends = Resends() if legacy_resend else None
         self._barrier_next: list[Ask] = []
+        self._barriers: deque[tuple[int, deque[Ask]]] = deque()
         self._ends_kept: OrderedDict[KeyState, None] = OrderedDict()
         self._grants_kept: OrderedDict[KeyState, None] = OrderedDict()
         self._watching: dict[DeskSession, dict[KeyState, None]] = {}
@@ -364,6 +365,19 @@ class Turns(Proposals):
         resends.unhanded[held.token] = held.key
         self._find_resends(state, held, now_ns)
         return True
+
+    def _waits_for_barrier(self, kind: int, number: int, key: bytes) -> bool:
+        """Whether a living session's request of this kind, for this token or owner, waits for a barrier."""
+        for asks in (self._barrier_next, *(asks for _id, asks in self._barriers)):
+            for ask in asks:
+                if (
+                    ask.kind == kind
+                    and ask.key == key
+                    and not ask.session.ended
+                    and number in (ask.number, ask.waiter.owner)
+                ):
+                    return True
+        return False
 
     # --- applied
 
