@@ -410,7 +410,7 @@ class Raft:
         replica = self._replica
         if not replica.restore(base):
             return False
-        self._election.on_restored(now_ns)
+        self._election.on_restored(base.term, now_ns)
         leader = self._election.leader
         if leader is not None and leader != replica.me:
             self._follower.on_restored(leader, base)

@@ -102,10 +102,12 @@ class Election:
         self.leader = None
         self.deadline_ns = now_ns + self._replica.draw(0, self._replica.settings.orphan_campaign_max_ns)
 
-    def on_restored(self, now_ns: int) -> None:
-        """A snapshot took the place of (part of) the log: a campaign under the old one is off."""
+    def on_restored(self, term: int, now_ns: int) -> None:
+        """A snapshot of `term` took the place of (part of) the log: a campaign under the old one is off."""
         self._further = False
-        if self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE):
+        if term > self._replica.term:
+            self.enter_term(term, now_ns)
+        elif self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE):
             self.stand_down(now_ns)
 
     def tick(self, now_ns: int) -> None:

@@ -219,10 +219,13 @@ class Replication:
     def snapshot_failed(self, member: Member) -> None:
         """The stream broke. The next round asks for a snapshot again if the member still needs one."""
         progress = self.members.get(member)
-        if progress is not None and progress.flow is Flow.SNAPSHOT:
-            progress.pin = -1
+        if progress is None or progress.flow is not Flow.SNAPSHOT:
+            return
+        progress.pin = -1
+        if progress.match >= self._replica.log.base_index:
             progress.probe(progress.match + 1)
-            progress.waiting = True
+        else:
+            progress.want_snapshot()
 
     def keep_from(self, base: int, upto: int) -> int:
         """How far the log may be compacted (at most to `base`) with regard to members that are catching
@@ -282,6 +285,8 @@ class Replication:
     def _send_pipelined(self, progress: Progress, now_ns: int) -> None:
         settings = self._replica.settings
         log = self._replica.log
+        if progress.match < log.base_index:
+            return  # the log moved on past what is under way, so that is a full window
         while progress.next <= log.last_index:
             first = progress.next
             inflight = log.bytes_between(progress.match, first - 1)
