@@ -230,7 +230,7 @@ class Clients:
             if session.ended:
                 return
             if request[0] == frames.HELLO:
-                session.name = request[4].decode()
+                session.name = shown_name(request[4])
             elif not self.active:
                 self._shell.log("info", "request before membership", remote=session.remote)
                 self.end(session, frames.encode_error("not_active"))
@@ -373,4 +373,9 @@ def dispatch(desk: Desk, session: ClientSession, requests: list[Request], now_ns
         elif op == frames.EXTEND:
             desk.extend(session, ident, lease, key, now_ns)
         else:
-            session.name = key.decode()
+            session.name = shown_name(key)
+
+
+def shown_name(text: bytes) -> str:
+    """What a client calls itself, whatever bytes it sent: it is for people only and no reason to end a session."""
+    return text.decode("utf-8", "replace")
