@@ -297,6 +297,9 @@ class Client:
             self._answered(session, opcode, token, owner, waited_ms, key, "acquire")
         elif token & TOP_BIT:
             self._answered(session, opcode, 0, token, 0, key, "cancel")
+            if (token, key, "acquire") in session.open:
+                # One answer for both: it was taken out of the queue.
+                self._answered(session, "R", 0, token, 0, key, "acquire")
         elif opcode == "X":
             self._answered(session, opcode, token, token, 0, key, "extend")
         elif opcode == "R" or (token, key, "release") in session.open:
@@ -308,6 +311,9 @@ class Client:
         self, session: Session, opcode: str, token: int, ident: int, waited_ms: int, key: bytes, kind: str
     ) -> None:
         requests = session.open.get((ident, key, kind))
+        if requests is None and self.manners.garbage:
+            self._leave(session, None)  # what it sent went together with the frame behind it
+            return
         if requests is None:
             raise Violation("uncorrelated reply", f"{self.name}: {opcode} {ident:x} {key!r}")
         request = requests.pop(0)

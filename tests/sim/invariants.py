@@ -168,7 +168,7 @@ class Invariants:
             self.grants += len(grants)
             self._check_gate(process, raft)
         lead, state = process.node.lead, process.node.state
-        if lead is None or state is None or lead.term != entry.term:
+        if lead is None or state is None or lead.term != entry.term or process.carried_over:
             return
         for command in commands:
             if isinstance(command, Turn) and not command.owner and lead.desk.gate_open:
@@ -211,7 +211,8 @@ class Invariants:
                 and not lead.desk._table.ring.contains(waiter.owner)
             ):
                 raise Violation(
-                    "no key free in a hand-over", f"{process.name}: {turn.key!r} freed, {waiter.owner:x} waits"
+                    "no key free in a hand-over",
+                    f"{process.name}: {turn.key!r} freed, {waiter.owner:x} waits",
                 )
             waiter = waiter.behind
 
@@ -312,4 +313,3 @@ class Invariants:
             found = state.checksum()
             if domain.sums.setdefault(state.applied_index, found) != found:
                 raise Violation("table equality", f"{process.name} at index {state.applied_index}")
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from typing import NamedTuple
 
 from tests.sim.network import End, Network
@@ -16,13 +15,6 @@ from ticketing.node.settings import NodeSettings
 DRAIN_NS = 1 * S
 HANDSHAKE_NS = 5 * S
 """From accept to authentication (spec 3)."""
-
-
-class Kind(IntEnum):
-    """What lies in an inbox."""
-
-    CALL = 0
-    DATA = 1
 
 
 class Item(NamedTuple):
@@ -78,6 +70,9 @@ class Process:
         self.stopping = False
         self.turn_began_ns = 0
         """The elapsed clock when the present turn began."""
+        self.carried_over = False
+        """At its beginning something that was decided before had not been proposed yet."""
+        self.started = False
         self._temper = temper
         self._observe = observe
         self._ended = ended
@@ -89,16 +84,19 @@ class Process:
         self._finishing: dict[End, None] = {}
         self.shell = SimShell(world, network, clock, disk, self, places)
         self.node = Node(settings, self.shell)
+        self.started = True
         place = self.node.place
         network.listen(place.client, self.machine, self)
         network.listen(place.peer, self.machine, self)
-        self.call(None, self.node.start)
+        self.call(self.node.start)
 
     # --- what the node's shell asks
 
     def ask_flush(self) -> None:
         """A turn has begun."""
         self._flush_asked = True
+        lead = self.node.lead if self.started else None
+        self.carried_over = lead is not None and lead.desk.has_pending
         self.turn_began_ns = self.clock.elapsed_ns()
 
     def finishing(self, end: End) -> None:
@@ -109,11 +107,11 @@ class Process:
     def _drained(self, end: End) -> None:
         if self.alive and not end.ended:
             self.network.hang_up(end)
-            self._session_over(end, by_timeout=False)
+            self.call(lambda: self._session_over(end, by_timeout=False), end)
 
     def slow(self, session: ClientSession, end: End) -> None:
         """A client does not read."""
-        self.call(end, lambda: self.node.session_slow(session))
+        self.call(lambda: None if end.ended else self.node.session_slow(session), end)
 
     def exit(self, status: int, reason: str) -> None:
         """The node ends the process."""
@@ -125,11 +123,11 @@ class Process:
 
     def accepted(self, end: End, purpose: str) -> None:
         if purpose == "client":
-            self.call(end, lambda: self._open(end))
+            self.call(lambda: self._open(end), end)
         else:
             end.io = link = SimLink(end.address, inbound=True, purpose="")
             link.end = end
-            self.call(end, lambda: self.node.link_up(link))
+            self.call(lambda: self.node.link_up(link), end)
 
     def _open(self, end: End) -> None:
         self.shell.opening = end
@@ -141,17 +139,17 @@ class Process:
 
     def _overdue(self, end: End, session: ClientSession) -> None:
         if session.handshake is not None and not end.ended:
-            self.call(end, lambda: self.node.session_overdue(session))
+            self.call(lambda: None if end.ended else self.node.session_overdue(session), end)
 
     def connected(self, end: End) -> None:
         link = end.io
         assert isinstance(link, SimLink)
-        self.call(end, lambda: self.node.link_up(link))
+        self.call(lambda: self.node.link_up(link) if end.io is link else None, end)
 
     def refused(self, end: End, *, by_host: bool) -> None:
         link = end.io
         assert isinstance(link, SimLink)
-        self.call(None, lambda: self.node.link_down(link, refused=by_host))
+        self.call(lambda: self.node.link_down(link, refused=by_host) if end.io is link else None, end)
 
     def arrived(self, end: End, data: bytes) -> None:
         self._put(Item(end, data, None))
@@ -159,21 +157,21 @@ class Process:
     def lost(self, end: End, *, by_timeout: bool) -> None:
         link = end.io
         if isinstance(link, SimLink):
-            self.call(None, lambda: None if end.io is None else self.node.link_down(link, refused=False), end)
+            self.call(lambda: self.node.link_down(link, refused=False) if end.io is link else None, end)
         else:
-            self.call(None, lambda: self._session_over(end, by_timeout=by_timeout), end)
+            self.call(lambda: self._session_over(end, by_timeout=by_timeout), end)
 
     def _session_over(self, end: End, *, by_timeout: bool) -> None:
         self._finishing.pop(end, None)
         session = self._sessions.pop(end, None)
         if session is not None:
-            self.call(None, lambda: self.node.session_ended(session, by_timeout=by_timeout))
+            self.node.session_ended(session, by_timeout=by_timeout)
 
     # --- the loop
 
-    def call(self, end: End | None, what: Callable[[], None], after: End | None = None) -> None:
-        """Has the node called in one of its turns; not if the connection is over by then."""
-        self._put(Item(end or after, b"", what if end is None else lambda: None if end.ended else what()))
+    def call(self, what: Callable[[], None], end: End | None = None) -> None:
+        """Has the node called in one of its turns, behind what arrived on the connection before."""
+        self._put(Item(end, b"", what))
 
     def _put(self, item: Item) -> None:
         self._inbox.append(item)
@@ -208,7 +206,7 @@ class Process:
             end = item.end
             if item.call is not None:
                 item.call()
-            elif end is not None and not (end.ended and end.io is None):
+            elif end is not None:
                 if len(item.data) > 1 and world.chance(temper.cut_up):
                     at = world.rng.randrange(1, len(item.data))
                     self._data(end, item.data[:at])
@@ -301,7 +299,7 @@ class Process:
         if self.alive and not self.stopping:
             self.stopping = True
             self.world.say(self.name, "stop")
-            self.call(None, self.node.begin_stop)
+            self.call(self.node.begin_stop)
 
     def _over(self) -> None:
         self.alive = False

@@ -155,9 +155,7 @@ class Scenario:
     def _limits(self) -> Limits:
         if not self.swarm.tiny:
             return Limits()
-        return Limits(
-            waiters_per_session=5, waiters_per_key=8, waiters=12, keys=4, sessions=20, held_back=5
-        )
+        return Limits(waiters_per_session=5, waiters_per_key=8, waiters=12, keys=4, sessions=20, held_back=5)
 
     def _init_disks(self) -> None:
         permit = {"permit": "permit-1", "made_ms": WALL_START_NS // MS}
@@ -389,7 +387,7 @@ class Scenario:
         if progress:
             self._demand_answers()
         self.invariants.final()
-        self.history.check()
+        self.history.check(rates_hold=self.swarm.rates_hold)
 
     def _calm_down(self) -> None:
         """Heals everything that can be: what is dead stays dead."""
@@ -410,7 +408,9 @@ class Scenario:
         leader = self.leader()
         if leader is None or leader.node.lead is None or not leader.node.lead.serving:
             who = leader.name if leader is not None else "nobody"
-            raise Violation("progress", f"nobody serves {LEADER_WITHIN_NS // S} s after the healing; {who} leads")
+            raise Violation(
+                "progress", f"nobody serves {LEADER_WITHIN_NS // S} s after the healing; {who} leads"
+            )
         if self.world.log is not None:
             self.world.say(leader.name, "serves")
 

@@ -142,7 +142,7 @@ class SimShell:
             # A process that was killed meanwhile may or may not have got as far as the rename.
             if process.alive or self.world.chance(0.5):
                 files[name] = content
-            process.call(None, done)
+            process.call(done)
 
         self.world.after(self.world.between(*self.disk_ns), written)
 
