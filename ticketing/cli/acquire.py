@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from ticketing.cli.errors import CommandFailed, ExitCode, say, usage_error
-from ticketing.cli.main import Invocation
 from ticketing.cli.obtain import Ask, obtain, open_broker
 from ticketing.cli.options import (
     Addr,
@@ -20,6 +19,7 @@ from ticketing.cli.options import (
     Tls,
     TokenFile,
     access_of,
+    invocation_of,
     new_app,
     wants_json,
     whole_number,
@@ -77,7 +77,7 @@ def acquire(
     output: Output = "text",
 ) -> int:
     """Acquire a lock. With -- CMD run CMD under it and release it after; without, print its fencing token."""
-    invocation: Invocation = context.obj
+    invocation = invocation_of(context)
     as_json = wants_json(output)
     name = key_given(key, key_option)
     ask = Ask(
@@ -94,7 +94,7 @@ def acquire(
     own_code = None if fail_code is None else whole_number(fail_code, "--fail-code", 0, 255)
     access = access_of(Typed(config=config, addrs=addr or (), token_file=token_file, tls=tls))
     try:
-        return asyncio.run(_acquire(ask, access, run, as_json=as_json))
+        return asyncio.run(_acquire(ask, access, run, as_json=as_json, debug=invocation.debug))
     except CommandFailed as failed:
         if own_code is not None and ExitCode.NOT_ACQUIRED <= failed.code <= ExitCode.REFUSED:
             raise CommandFailed(str(failed), own_code, hint=failed.hint) from None
@@ -134,12 +134,12 @@ class Stop:
             self._waiting.cancel()
 
 
-async def _acquire(ask: Ask, access: Access, run: Run | None, *, as_json: bool) -> int:
+async def _acquire(ask: Ask, access: Access, run: Run | None, *, as_json: bool, debug: bool) -> int:
     supervisor = Supervisor(run, environment=os.environ) if run is not None else None
     stop = Stop(supervisor)
     numbers = supervisor.signals if supervisor is not None else STOP_SIGNALS
     relay = SignalRelay(asyncio.get_running_loop(), numbers, stop.on_signal)
-    broker = open_broker(access)
+    broker = open_broker(access, debug=debug)
     try:
         waiting = asyncio.get_running_loop().create_task(obtain(broker, access, ask))
         stop.watch(waiting)

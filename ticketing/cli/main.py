@@ -6,12 +6,13 @@ import importlib
 import io
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from ticketing.cli.errors import CommandFailed, ExitCode, say, tell
+from ticketing.cli.options import Invocation
 from ticketing.cli.output import ReaderGone, silence, write_line
 
 COMMANDS: dict[str, str] = {
@@ -23,14 +24,6 @@ COMMANDS: dict[str, str] = {
     "status": "ticketing.cli.status",
 }
 """Each sub-command's module, which has it as `app`. Nothing is imported that the called one does not need."""
-
-
-class Invocation(NamedTuple):
-    """What was typed beside the options of a sub-command."""
-
-    command: list[str] | None
-    """Everything after the first `--`, untouched; None where there is no `--`."""
-    debug: bool = False
 
 
 class LazyGroup(TyperGroup):
@@ -85,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words, command = _split(words)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
         # A locale that cannot show a key must not end the command that found it.
-        sys.stdout.reconfigure(errors="backslashreplace")
+        stdout.reconfigure(errors="backslashreplace")
     try:
         result = typer.main.get_command(app).main(
             args=words, prog_name="ticketing", standalone_mode=False, obj=Invocation(command, debug)
@@ -97,6 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         silence()
         return ExitCode.READER_GONE
+    except SystemExit as end:
+        if sys.stdout is stdout:
+            raise
+        # The framework met a closed pipe while it printed a help, and has put something harmless in its place.
+        silence()
+        return ExitCode.READER_GONE if end.code else ExitCode.DONE
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except _UsageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,6 @@ from ticketing.client.requests import UNANSWERED
 from ticketing.config.client_file import Access
 from ticketing.protocol.frames import CANCEL
 
-if TYPE_CHECKING:
 REACH_S = 5.0
 """However short the wait: the cluster gets this long to be reached, since that is no waiting for the lock."""
 
@@ -30,10 +30,33 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: float
 
 
-def open_broker(access: Access) -> TicketBroker:
-    """The client library for a cluster; nothing is connected yet."""
+class _Reasons(logging.Handler):
+    """Keeps what the library last said of each address, for the moment when it explains a failure."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.by_address: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Told by the library."""
+        address, _, reason = record.getMessage().partition(": ")
+        self.by_address[address] = reason.partition("; next try")[0]
+
+
+_reasons = _Reasons()
+
+
+def open_broker(access: Access, *, debug: bool) -> TicketBroker:
+    """The client library for a cluster; nothing is connected yet. What it logs is shown with `debug` alone."""
+    logger = logging.getLogger("ticketing.client")
+    logger.addHandler(_reasons)
+    logger.propagate = False
+    if debug:
+        logger.addHandler(logging.StreamHandler())
     try:
-        return TicketBroker(list(access.addrs), token=access.token, tls=access.tls, name="ticketing")
+        return TicketBroker(
+            list(access.addrs), token=access.token, tls=access.tls, name="ticketing", logger=logger
+        )
     except TicketError as error:
         raise failure(error, access) from None
 
@@ -45,8 +68,9 @@ async def reach(broker: TicketBroker, access: Access, within_s: float) -> None:
     except TicketError as error:
         raise failure(error, access) from None
     if not ready:
+        whys = [f"{addr} ({_reasons.by_address.get(addr, 'does not lead')})" for addr in access.addrs]
         raise CommandFailed(
-            f"no leader was reached within {within_s:g} s at {', '.join(access.addrs)}",
+            f"no leader was reached within {within_s:g} s at {', '.join(whys)}",
             ExitCode.UNREACHABLE,
             hint="`ticketing status` tells how the nodes are",
         )
@@ -69,6 +93,9 @@ async def obtain(
             raise _not_acquired(ask)
         try:
             return await broker.acquire(ask.key, left_s, ask.lease_s, ask.budget_s)
+        except asyncio.CancelledError:
+            # Of the library's errors, the one that is this as well: we are leaving the queue.
+            raise
         except TicketError as error:
             if error.kind == "timeout":
                 raise _not_acquired(ask) from None

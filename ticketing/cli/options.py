@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -34,6 +34,21 @@ Tls = Annotated[
     str | None,
     typer.Option("--tls", metavar="MODE", help="off, system-roots, insecure-skip-verify, or a CA file."),
 ]
+
+
+class Invocation(NamedTuple):
+    """What was typed beside the options of a sub-command."""
+
+    command: list[str] | None
+    """Everything after the first `--`, untouched; None where there is no `--`."""
+    debug: bool = False
+
+
+def invocation_of(context: typer.Context) -> Invocation:
+    """The call that a sub-command is part of."""
+    invocation = context.obj
+    assert isinstance(invocation, Invocation), "main() hands it to every command"
+    return invocation
 
 
 def access_of(typed: Typed) -> Access:

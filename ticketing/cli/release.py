@@ -10,7 +10,17 @@ import typer
 from ticketing.cli.acquire import key_given
 from ticketing.cli.errors import CommandFailed, ExitCode, usage_error
 from ticketing.cli.obtain import REACH_S, failure, open_broker, reach
-from ticketing.cli.options import Addr, Config, Output, Tls, TokenFile, access_of, new_app, wants_json
+from ticketing.cli.options import (
+    Addr,
+    Config,
+    Output,
+    Tls,
+    TokenFile,
+    access_of,
+    invocation_of,
+    new_app,
+    wants_json,
+)
 from ticketing.cli.output import shown, write_json, write_line
 from ticketing.client import TicketError
 from ticketing.config.client_file import Access, Typed
@@ -21,6 +31,7 @@ app = new_app()
 
 @app.command(epilog="Example: ticketing release stock/42 1883295816089600")
 def release(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY TOKEN", help="TOKEN: what acquire printed.", show_default=False),
@@ -43,7 +54,7 @@ def release(
     name = key_given(given[0] if key is None else None, key)
     token = fencing_token(given[-1])
     access = access_of(Typed(config=config, addrs=addr or (), token_file=token_file, tls=tls))
-    released = asyncio.run(_release(access, name, token))
+    released = asyncio.run(_release(access, name, token, debug=invocation_of(context).debug))
     if as_json:
         write_json({"key": name, "token": str(token), "released": released})
     elif released:
@@ -53,8 +64,8 @@ def release(
     return ExitCode.DONE
 
 
-async def _release(access: Access, key: str, token: int) -> bool:
-    broker = open_broker(access)
+async def _release(access: Access, key: str, token: int, *, debug: bool) -> bool:
+    broker = open_broker(access, debug=debug)
     try:
         await reach(broker, access, REACH_S)
         return await broker.release(key, token)
