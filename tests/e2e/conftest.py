@@ -1,0 +1,56 @@
+"""Clusters of real processes: ended with the test that made them, their logs in the message of one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster
+
+CLUSTERS: pytest.StashKey[list[Cluster]] = pytest.StashKey()
+
+MakeCluster = Callable[..., Cluster]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.process)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for cluster in item.stash.get(CLUSTERS, []):
+            report.sections.append(("nodes' logs", cluster.logs()))
+    return report
+
+
+@pytest.fixture
+def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeCluster]:
+    """Makes clusters whose processes do not run yet."""
+    made: list[Cluster] = []
+    request.node.stash[CLUSTERS] = made
+
+    def make(nodes: int = 3, options: Sequence[str] = ()) -> Cluster:
+        cluster = Cluster(tmp_path / f"cluster-{len(made) + 1}", nodes, options)
+        made.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.end()
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> Cluster:
+    """Three nodes, started."""
+    made = make_cluster()
+    made.start()
+    return made
