@@ -328,6 +328,46 @@ def test_one_owner_for_everything_does_not_make_the_desk_slow() -> None:
     assert not waiters.by_owner
 
 
+def test_an_expiry_kept_for_room_is_proposed_once_when_there_is_some() -> None:
+    bench = Bench()
+    (a,) = clients("a")
+    bench.hold(a, 1, lease=1)
+    bench.desk.room = bench.desk.reserved_room = 0
+    bench.wait(1)
+    bench.run()
+    assert bench.desk.starved
+    assert not bench.more()
+    bench.desk.reserved_room = ROOM
+    assert bench.more()
+    bench.run()
+    assert len(bench.desk.pending) == 1
+    assert not bench.desk.starved
+
+
+def test_a_wait_that_ends_while_its_grant_is_in_flight_is_decided_by_the_outcome() -> None:
+    bench = Bench()
+    a, b = clients("ab")
+    token = bench.hold(a, 1)
+    bench.ask(b, 2, wait=1)
+    bench.release(a, token)
+    bench.propose()
+    bench.wait(9)
+    bench.run()
+    assert bench.said(b) == []
+    bench.commit()
+    assert bench.said(b) == ["A2"]
+
+
+def test_a_try_behind_a_dead_queue_on_a_free_key_leaves_no_state_behind() -> None:
+    bench = Bench(gate=False)
+    a, b = clients("ab")
+    bench.ask(a, 1, wait=1)
+    bench.wait(1)
+    bench.ask(b, 2, wait=0)
+    assert (bench.said(a), bench.said(b)) == (["T1"], ["B2"])
+    assert bench.desk.keys_in_flight_or_waited_for == 0
+
+
 def test_extensions_keep_their_room_too() -> None:
     bench = Bench()
     (a,) = clients("a")
