@@ -173,7 +173,7 @@ async def open_door(
     descriptors: int = 1024,
     **fields: Any,
 ) -> AsyncIterator[Door]:
-    settings = settings_for(folder, tls=tls, limits=limits or ShellLimits(), **fields)
+    settings = settings_for(folder, tls=tls, limits=limits or ShellLimits(drain_s=0.3), **fields)
     output = io.StringIO()
     log = Log(output, form="text")
     listeners = Listeners(settings)

@@ -52,7 +52,8 @@ def test_health_needs_no_token(on_loop: Run, tmp_path: Path) -> None:
         async with plane(tmp_path) as door:
             assert await ask(door, "GET", "/livez", token=None) == (200, {"live": True})
             assert await ask(door, "GET", "/readyz", token=None) == (503, {"ready": False})
-            door.node.status = lambda: {"leader": {"place": "node-2"}, "serving": False}
+            facts: dict[str, object] = {"leader": {"place": "node-2"}, "serving": False}
+            door.node.status = lambda: facts
             assert await ask(door, "GET", "/readyz", token=None) == (200, {"ready": True})
 
     on_loop(scene())
@@ -102,8 +103,8 @@ def test_commands_reach_the_node_once_an_id(on_loop: Run, tmp_path: Path) -> Non
             assert door.node.log.count("transfer") == 1
             await ask(door, "POST", "/v1/transfer")
             assert door.node.log.count("transfer") == 2
-            body = {"first": True, "first_token": str(2**60)}
-            assert await ask(door, "POST", "/v1/form", body) == (200, {"accepted": True})
+            form: dict[str, object] = {"first": True, "first_token": str(2**60)}
+            assert await ask(door, "POST", "/v1/form", form) == (200, {"accepted": True})
             assert await door.node.next("form") == (True, 2**60)
             assert door.logged().count("admin command") == 3
 

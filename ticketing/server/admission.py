@@ -9,17 +9,21 @@ loop's time is counted, and a peer that only connected, or sends half a record, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ticketing.server.settings import ShellLimits
 
 
 class Applicant:
     """One connection at the door."""
 
-    __slots__ = ("heard", "inside", "source")
+    __slots__ = ("heard", "inside", "owner", "source")
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, owner: Any = None) -> None:
         self.source = source
         """Address without port."""
+        self.owner = owner
+        """The connection itself, for whoever has to close it."""
         self.heard = 0.0
         """When something was last read from it, or when it arrived."""
         self.inside = False

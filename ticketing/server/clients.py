@@ -243,7 +243,6 @@ class ClientConnections:
         self._connections: dict[ClientConnection, None] = {}
         self._connections_max = connections_max
         """What the process's descriptors allow beside peers and files."""
-        self._by_applicant: dict[Applicant, ClientConnection] = {}
         self._attaching: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
         self._starting = False
@@ -310,7 +309,7 @@ class ClientConnections:
             self, applicant, remote, None if context is None else TlsStream(context)
         )
         self._connections[connection] = None
-        self._by_applicant[applicant] = connection
+        applicant.owner = connection
         task = self.loop.create_task(self._attach(connection, sock))
         self._attaching.add(task)
         task.add_done_callback(self._attaching.discard)
@@ -323,7 +322,7 @@ class ClientConnections:
             connection.abort()
 
     def _evict(self, applicant: Applicant) -> None:
-        connection = self._by_applicant[applicant]
+        connection: ClientConnection = applicant.owner
         self._note_turned_away("silent while others wait at the door", remote=connection.remote)
         connection.abort()
 
@@ -340,7 +339,7 @@ class ClientConnections:
         self.admission.leave(connection.applicant)
         self.refusals.pop(connection, None)
         self._connections.pop(connection, None)
-        self._by_applicant.pop(connection.applicant, None)
+        connection.applicant.owner = None
         self._next_turn()
 
     # --- TLS handshakes
@@ -375,7 +374,7 @@ class ClientConnections:
                 if admission.waiting_count and self._retry is None:
                     self._retry = self.loop.call_later(RETRY_S, self._look_again)
                 break
-            self._by_applicant[applicant].begin_handshake()
+            applicant.owner.begin_handshake()
         else:
             self._next_turn()
         if not admission.congested and self._acceptor is not None:

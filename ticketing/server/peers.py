@@ -27,6 +27,7 @@ USER_TIMEOUT_MS = 3_000
 """A link on which nothing was acknowledged for so long is dead; redialling finds a healed network sooner
 than TCP's own retransmissions, which back off."""
 UNAUTHENTICATED_MAX = 64
+UNAUTHENTICATED_PER_SOURCE = 32
 INBOUND_MAX = 256
 HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
@@ -355,7 +356,7 @@ class PeerLinks:
 def _door_limits(limits: ShellLimits) -> ShellLimits:
     fields: dict[str, Any] = {
         "unauthenticated": UNAUTHENTICATED_MAX,
-        "unauthenticated_per_source": UNAUTHENTICATED_MAX,
+        "unauthenticated_per_source": min(UNAUTHENTICATED_PER_SOURCE, UNAUTHENTICATED_MAX),
         "silent_s": limits.silent_s,
     }
     return ShellLimits(**fields)
