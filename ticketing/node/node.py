@@ -203,6 +203,7 @@ class Node:
         raft = self.raft
         if raft is not None:
             raft.tick(now_ns)
+            self._drop_ended_lead(raft, now_ns)
         if self._sender is not None:
             self._step_sender(self._sender, now_ns)
         for link, receiver in list(self._receivers.items()):
@@ -265,6 +266,12 @@ class Node:
         self.clients.moved_to = address
         known = lead.serving if lead is not None else state.applied_term == raft.term and not quarantine
         self.clients.announce(address if known else None)
+
+    def _drop_ended_lead(self, raft: Raft, now_ns: int) -> None:
+        """A lead that has just ended decides nothing more, not even for what else came in this turn."""
+        lead = self.lead
+        if lead is not None and (raft.role is not Role.LEADER or raft.term != lead.term):
+            self._sync_lead(now_ns)
 
     def _stand_down(self, lead: Lead, now_ns: int) -> None:
         self.lead = None
@@ -472,7 +479,9 @@ class Node:
         message = raft_messages.decode(payload)
         self._note_shown(member, message)
         # A reading made after the bytes were read: the stamp of every entry in it (spec 7).
-        self.raft.step(member, message, self.shell.elapsed_ns())
+        now_ns = self.shell.elapsed_ns()
+        self.raft.step(member, message, now_ns)
+        self._drop_ended_lead(self.raft, now_ns)
 
     def _note_shown(self, member: Member, message: raft_messages.Message) -> None:
         vote: Member | None = None
