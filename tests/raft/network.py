@@ -208,7 +208,6 @@ class Network:
 
     def flush(self, process: Process) -> Output:
         """The end of a turn."""
-        process.witness.observe()
         output = process.raft.take_output(process.now())
         self._check(process, output)
         for target, message in output.messages:

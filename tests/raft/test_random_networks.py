@@ -4,7 +4,7 @@ import pytest
 
 from tests.raft.chaos import Chaos
 
-SEEDS = 320
+SEEDS = 300
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
