@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.locks.desk_bench import MS, OWNER, Bench, Client, clients
+from tests.locks.desk_bench import MS, OWNER, ROOM, Bench, Client, clients
 from ticketing.locks.commands import Turn
 from ticketing.locks.table import LockTable
 from ticketing.protocol import frames
@@ -139,6 +139,20 @@ def test_a_request_of_another_lease_or_an_ended_session_takes_nothing_over() -> 
     assert bench.table.held[b"k"].token == 1_001
 
 
+def test_a_request_whose_wait_is_over_takes_nothing_over() -> None:
+    bench = Bench()
+    a, b = clients("ab")
+    bench.ask(a, 1)
+    bench.propose()
+    bench.ask(b, 1, wait=1)
+    bench.wait(1)
+    bench.end(a)
+    bench.run()
+    bench.commit()
+    assert bench.said(b) == ["T1"]
+    assert turns(bench) == [(1_000, 0)]
+
+
 def test_an_answer_whose_token_holds_no_more_is_a_time_out() -> None:
     bench = Bench()
     (a,) = clients("a")
@@ -246,3 +260,67 @@ def test_a_resend_with_a_cancel_on_its_way_gets_no_grant() -> None:
     bench.cancel(b, 1)
     bench.turn()
     assert (sorted(bench.said(b)), bench.holder) == (["R1", "T1"], 0)
+
+
+def test_a_resend_is_not_told_of_a_grant_that_is_about_to_end() -> None:
+    bench = Bench(legacy=True)
+    a, b = clients("ab")
+    token = bench.hold(a, 1)
+    bench.leave(a)
+    bench.ask(b, 1)
+    bench.release(Client("c"), token)
+    bench.propose()
+    bench.barrier()
+    assert bench.said(b) == []
+    bench.turn()
+    assert bench.said(b) == ["A1"]
+    assert bench.table.held[b"k"].token == token + 1
+
+
+def test_a_release_that_waits_for_room_is_given_up_when_its_grant_is_asked_for_again() -> None:
+    bench = Bench(legacy=True)
+    a, b = clients("ab")
+    bench.ask(a, 1)
+    bench.propose()
+    bench.commit()
+    bench.desk.room = bench.desk.reserved_room = 0
+    bench.end(a)
+    bench.ask(b, 1)
+    bench.desk.room = bench.desk.reserved_room = ROOM
+    bench.run()
+    assert not bench.desk.has_pending
+    bench.turn()
+    assert (bench.said(b), bench.table.held[b"k"].token) == (["A1"], 1_000)
+
+
+def test_a_resend_that_is_refused_after_all_leaves_its_grant_undeliverable() -> None:
+    bench = Bench(legacy=True)
+    a, b, c = clients("abc")
+    bench.ask(a, 1)
+    bench.propose()
+    bench.commit()
+    bench.ask(b, 1, wait=1)
+    bench.end(a)
+    bench.extend(c, 1_000)  # whoever guesses the token
+    bench.propose()
+    bench.wait(1)
+    bench.barrier()
+    assert bench.said(b) == ["T1"]
+    bench.commit()
+    assert turns(bench) == [(1_000, 0)]
+
+
+def test_a_cancel_reaches_a_copy_that_waits_for_a_barrier_too() -> None:
+    bench = Bench(legacy=True)
+    a, b, c, d = clients("abcd")
+    token = bench.hold(a, 1)
+    bench.leave(a)
+    bench.ask(b, 1)
+    bench.ask(d, 4)
+    bench.release(d, token)
+    bench.propose()
+    bench.commit()
+    bench.ask(c, 1)
+    bench.cancel(c, 1)
+    bench.turn()
+    assert (sorted(bench.said(c)), bench.said(b), bench.holder) == (["R1", "T1"], ["T1"], 4)

@@ -85,7 +85,6 @@ class Desk(Requests):
     def gate_open(self, value: bool) -> None:
         if value != self._gate_open:
             self._gate_open = value
-            self._grants_short = False
             self._onces_left = 0 if value else len(self._waiters.onces)
 
     # --- a session ends
