@@ -57,10 +57,11 @@ async def acquire(
     """Returns the grant and its conservative end. Raises TicketError; when cancelled, see `_left`."""
     if cluster.waiting >= WAITING_MAX:
         raise TicketError(TicketErrorKind.BUSY, f"{WAITING_MAX} acquires wait for a session already")
-    wait_end_ns = cluster.clock() + wait_ns if wait_ns else 0
+    now = cluster.turn_ns()
+    wait_end_ns = now + wait_ns if wait_ns else 0
     future: asyncio.Future[int] = cluster.loop.create_future()
     request = Acquire(future, key, new_owner(os.urandom(OWNER_BYTES)), wait_end_ns, lease_s)
-    cluster.place(request)
+    cluster.place(request, now)
     again = 0
     while True:
         try:

@@ -12,7 +12,14 @@ from datetime import timedelta
 
 from ticketing.client.clock import SECOND
 from ticketing.client.errors import TicketError, TicketErrorKind
-from ticketing.protocol.fields import LEASE_MAX, LEASE_MIN, WAIT_MAX, address_problem, key_problem
+from ticketing.protocol.fields import (
+    KEY_BYTES_MAX,
+    LEASE_MAX,
+    LEASE_MIN,
+    WAIT_MAX,
+    address_problem,
+    key_problem,
+)
 
 Seconds = float | timedelta
 """A number of seconds (int or float) or a `timedelta`."""
@@ -32,10 +39,9 @@ def key_bytes(key: object) -> bytes:
         raw = key.encode()
     except UnicodeEncodeError:
         raise _invalid(f"key: {key!r} contains a lone surrogate, which is no text") from None
-    problem = key_problem(raw)
-    if problem is not None:
-        raise _invalid(f"key: {problem}: {key[:160]!r}")
-    return raw
+    if 0 < len(raw) <= KEY_BYTES_MAX and b" " not in raw and b"\n" not in raw and b"\r" not in raw:
+        return raw
+    raise _invalid(f"key: {key_problem(raw)}: {key[:160]!r}")
 
 
 def nanoseconds(name: str, value: object) -> int:

@@ -27,6 +27,7 @@ from ticketing.client.clock import Clock, elapsed_ns
 from ticketing.client.cluster import Cluster, Settings
 from ticketing.client.domain import Domains
 from ticketing.client.errors import TicketError, TicketErrorKind
+from ticketing.client.requests import Acquire
 from ticketing.client.ticket import Ticket
 from ticketing.client.tls import TlsMode
 from ticketing.protocol.fields import TOKEN_MAX, hello_text
@@ -105,9 +106,13 @@ class TicketBroker:
         wait_ns, lease_s = arguments.wait_ns(wait), arguments.lease_seconds(lease)
         budget_ns = arguments.budget_ns(min_work_budget, lease_s)
         raw = arguments.key_bytes(key)
-        cluster = self._bound(asyncio.get_running_loop())
-        if cluster.loop is asyncio.get_running_loop():
-            return await self._acquire(cluster, raw, wait_ns, lease_s, budget_ns)
+        loop = asyncio.get_running_loop()
+        cluster = self._cluster
+        if cluster is None or cluster.closed or cluster.loop is not loop:
+            cluster = self._bound(loop)
+        if cluster.loop is loop:
+            request, end_ns = await acquire(cluster, raw, wait_ns, lease_s, budget_ns)
+            return self._ticket(request, end_ns)
         make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns)
         return await hop(cluster.loop, make, Ticket.close)
 
@@ -124,9 +129,12 @@ class TicketBroker:
         self, cluster: Cluster, key: bytes, wait_ns: int, lease_s: int, budget_ns: int
     ) -> Ticket:
         request, end_ns = await acquire(cluster, key, wait_ns, lease_s, budget_ns)
+        return self._ticket(request, end_ns)
+
+    def _ticket(self, request: Acquire, end_ns: int) -> Ticket:
         session = request.session
         assert session is not None
-        return Ticket(self, self._clock, key, request.token, session.domain, lease_s, end_ns)
+        return Ticket(self, self._clock, request.key, request.token, session.domain, request.lease, end_ns)
 
     async def release(self, key: str, token: int) -> bool:
         """Releases a grant of which only key and token are known. As `Ticket.release`."""

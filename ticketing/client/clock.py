@@ -34,16 +34,17 @@ def sum_clock(monotonic: Clock, raw: Clock, boottime: Clock) -> Clock:
 
     def elapsed_ns() -> int:
         nonlocal suspended, last
-        value = 0
-        for _ in range(_READINGS_MAX):
+        readings = 0
+        while True:
             before = monotonic()
             value = raw()
             boot = boottime()
             after = monotonic()
             if boot - after > suspended:
                 suspended = boot - after
-            if after - before < _SPAN_MAX_NS:
+            if after - before < _SPAN_MAX_NS or readings == _READINGS_MAX:
                 break
+            readings += 1
         value += suspended
         if value > last:
             last = value
@@ -56,7 +57,7 @@ def _this_machine() -> Clock:
     if sys.platform == "linux":
         read = time.clock_gettime_ns
         return sum_clock(
-            partial(read, time.CLOCK_MONOTONIC),
+            time.monotonic_ns,  # CLOCK_MONOTONIC
             partial(read, time.CLOCK_MONOTONIC_RAW),
             partial(read, time.CLOCK_BOOTTIME),
         )

@@ -113,7 +113,7 @@ class Cluster:
     def new_session(self, address: str) -> Session:
         """A session for a connection that stands, or is about to."""
         settings = self._settings
-        return Session(self, self.loop, self.clock, address, settings.token, settings.hello)
+        return Session(self, self.errands, self.loop, self.clock, address, settings.token, settings.hello)
 
     def session_ready(self, session: Session) -> None:
         """The answer was accepted. What a banner says counts only once its node names a serving leader."""
@@ -193,14 +193,6 @@ class Cluster:
     def grant_unwanted(self, session: Session, request: Acquire) -> None:
         """Gives back by its exact token what nobody waits for any more."""
         self.compensate(request.token, request.key, session.domain)
-
-    def errand_answered(self, errand: Errand, outcome: int) -> None:
-        """An `R`, `N` or `X`."""
-        self.errands.answered(errand, outcome)
-
-    def errand_back(self, errand: Errand) -> None:
-        """A try of an errand came to nothing."""
-        self.errands.back(errand)
 
     def connection_down(self, connection: Connection) -> bool:
         """A try to connect failed, or a session ended. False where the connection is not wanted any more."""
@@ -308,14 +300,19 @@ class Cluster:
 
     def errand_session(self, extended: bool) -> Session | None:
         """Where a release, or with `extended` a cancel or an extension, is answered; or None for now."""
-        chosen = self._choose(True)
+        chosen = self._chosen or self._choose(True)
         if chosen is None or (extended and not chosen.extended):
             return None
         return chosen
 
     # --- acquires
 
-    def place(self, request: Acquire) -> None:
+    def turn_ns(self) -> int:
+        """A reading of the clock made in this turn of the loop: never newer than now, good for deadlines."""
+        chosen = self._chosen
+        return (chosen.turn_ns if chosen is not None else 0) or self.clock()
+
+    def place(self, request: Acquire, now: int = 0) -> None:
         """Puts an unsent acquire on a session, or lets it wait for one.
 
         A try without wait does not wait for one; like a request that was asked again after a `V`, it goes only to a
@@ -323,7 +320,7 @@ class Cluster:
         """
         session = self._chosen or self._choose(request.named or not request.wait_end_ns)
         if session is not None:
-            session.submit(request)
+            session.submit(request, now)
         elif self.closed:
             request.settle(SHUT)
         elif self.refusal is not None:

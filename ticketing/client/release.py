@@ -41,30 +41,27 @@ class Errands:
     def __len__(self) -> int:
         return len(self._open)
 
-    def has_room(self) -> bool:
-        """Whether another errand is taken."""
-        return len(self._open) < ERRANDS_MAX and not self._stopped
-
-    def run(self, errand: Errand) -> bool:
-        """Takes an errand; False where the queue is full."""
-        if not self.has_room():
+    def run(self, errand: Errand, now: int = 0) -> bool:
+        """Takes an errand; False where the queue is full. `now` may give a reading made just before."""
+        if len(self._open) >= ERRANDS_MAX or self._stopped:
             return False
         self._open[errand] = None
-        self._alarm.by(errand.deadline_ns)
-        self._send(errand)
+        if errand.deadline_ns < self._alarm.at_ns:
+            self._alarm.by(errand.deadline_ns)
+        self._send(errand, now)
         return True
 
     def adopt(self, errand: Errand) -> bool:
         """Takes an errand that somebody else puts on a session, for the time after that."""
-        if not self.has_room():
+        if len(self._open) >= ERRANDS_MAX or self._stopped:
             return False
         self._open[errand] = None
         self._alarm.by(errand.deadline_ns)
         return True
 
-    def _send(self, errand: Errand) -> None:
+    def _send(self, errand: Errand, now: int = 0) -> None:
         cluster = self._cluster
-        if cluster.domains.is_over(errand.domain):
+        if errand.domain != cluster.domains.current and cluster.domains.is_over(errand.domain):
             # No domain ever comes back: nothing of it is held.
             self.answered(errand, NOT_HELD)
             return
@@ -72,7 +69,7 @@ class Errands:
         if session is None:
             self._waiting[errand] = None
         else:
-            session.submit(errand)
+            session.submit(errand, now)
 
     def pump(self) -> None:
         """Something about sessions has changed."""
@@ -93,7 +90,8 @@ class Errands:
             return
         errand.over = True
         self._open.pop(errand, None)
-        self._waiting.pop(errand, None)
+        if self._waiting:
+            self._waiting.pop(errand, None)
         if errand.session is not None and outcome == UNANSWERED:
             errand.session.forget(errand)
         errand.session = None

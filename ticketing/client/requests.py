@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ticketing.client.alarm import NEVER
 from ticketing.protocol.frames import CANCEL, EXTEND, RELEASE, encode_cancel, encode_extend, encode_release
 
 if TYPE_CHECKING:
@@ -54,6 +53,15 @@ class Acquire:
         "waited_ms",
     )
 
+    # Set when it is sent.
+    sent_ns: int
+    """Before its first byte could leave."""
+    answer_by_ns: int
+    # Set when a grant is read.
+    read_ns: int
+    token: int
+    waited_ms: int
+
     def __init__(
         self, future: asyncio.Future[int], key: bytes, owner: int, wait_end_ns: int, lease: int
     ) -> None:
@@ -70,13 +78,6 @@ class Acquire:
         self.outcome = LOST
         self.session: Session | None = None
         """The session that it is queued on or was sent on."""
-        self.sent_ns = 0
-        """Before its first byte could leave."""
-        self.answer_by_ns = NEVER
-        self.read_ns = 0
-        """When the answer was read."""
-        self.token = 0
-        self.waited_ms = 0
 
     def settle(self, outcome: int) -> None:
         """Fixes what became of it. Only its session or the cluster calls this, once."""
@@ -91,7 +92,7 @@ UNANSWERED = 0
 
 
 class Errand:
-    """A release, an extension or a cancel: safe to repeat, and so repeated until its deadline."""
+    """A release or a cancel: safe to repeat, and so repeated until its deadline."""
 
     __slots__ = (
         "answer_by_ns",
@@ -101,14 +102,13 @@ class Errand:
         "fatal",
         "ident",
         "key",
-        "lease",
-        "moment_ns",
         "opcode",
         "over",
-        "sent_ns",
         "session",
-        "tries",
     )
+
+    answer_by_ns: int
+    """Set when it is sent: what is unanswered by then is given up, and tried again."""
 
     def __init__(
         self,
@@ -128,23 +128,42 @@ class Errand:
         self.deadline_ns = deadline_ns
         self.done = done
         """Told the opcode of the answer, or UNANSWERED at the deadline."""
-        self.lease = 0
-        """Of an extension, in seconds."""
         self.fatal = False
         """The session is closed where it does not answer in time."""
         self.session: Session | None = None
-        self.sent_ns = 0
-        self.answer_by_ns = NEVER
-        self.tries = 0
-        self.moment_ns = 0
-        """What the answer to an extension is counted from."""
         self.over = False
 
     def encode(self) -> bytes:
         """Its frame."""
         if self.opcode == RELEASE:
             return encode_release(self.ident, self.key)
-        if self.opcode == CANCEL:
-            return encode_cancel(self.ident, self.key)
-        assert self.opcode == EXTEND, self.opcode
+        assert self.opcode == CANCEL, self.opcode
+        return encode_cancel(self.ident, self.key)
+
+
+class Extension(Errand):
+    """An extension: an errand whose answer is worth something, and counted from a moment."""
+
+    __slots__ = ("lease", "moment_ns", "sent_ns")
+
+    sent_ns: int
+    """Its latest try, before its first byte could leave."""
+    moment_ns: int
+    """With the answer: what it is counted from."""
+
+    def __init__(
+        self,
+        token: int,
+        key: bytes,
+        domain: str | None,
+        deadline_ns: int,
+        lease: int,
+        done: Callable[[Errand, int], None],
+    ) -> None:
+        super().__init__(EXTEND, token, key, domain, deadline_ns, done)
+        self.lease = lease
+        """In seconds: what is asked for; with the answer, what was given at least."""
+
+    def encode(self) -> bytes:
+        """Its frame."""
         return encode_extend(self.ident, self.lease, self.key)

@@ -1,8 +1,8 @@
 """One session: handshake, what was sent and waits for its answer, deadlines. The lowest layer of the client.
 
 A session is an `asyncio.Protocol` and decides nothing about the cluster: it reports to its `Keeper`. Requests of
-one loop turn leave in one write. A request is *queued* until then, and provably unsent; from the reading of the
-clock before that write on any byte of it may have left.
+one loop turn leave in one write, the first of an idle session at once. A request is *queued* until then, and
+provably unsent; from the reading of the clock before that write on any byte of it may have left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from typing import NamedTuple, Protocol
 
 from ticketing.client.alarm import NEVER, Alarm
 from ticketing.client.clock import MILLISECOND, SECOND, Clock
-from ticketing.client.requests import ABANDONED, LOST, QUEUED, SENT, WAIT_OVER, WITHDRAWN, Acquire, Errand
+from ticketing.client.requests import (
+    ABANDONED,
+    LOST,
+    QUEUED,
+    SENT,
+    WAIT_OVER,
+    WITHDRAWN,
+    Acquire,
+    Errand,
+    Extension,
+)
 from ticketing.protocol import frames
 from ticketing.protocol.decoder import ReplyDecoder
 from ticketing.protocol.fields import OWNER_TOP_BIT, escaped
@@ -20,7 +30,6 @@ from ticketing.protocol.frames import (
     BUSY,
     CANCEL,
     ERROR,
-    EXTEND,
     EXTENDED,
     GRANTED,
     GRANTED_WAITED,
@@ -91,10 +100,14 @@ class Keeper(Protocol):
     def grant_unwanted(self, session: Session, request: Acquire) -> None:
         """A grant came for a request that was given up: `request.token` has to be released."""
 
-    def errand_answered(self, errand: Errand, outcome: int) -> None:
+
+class ErrandKeeper(Protocol):
+    """Whom errands come back to."""
+
+    def answered(self, errand: Errand, outcome: int) -> None:
         """The opcode of the answer."""
 
-    def errand_back(self, errand: Errand) -> None:
+    def back(self, errand: Errand) -> None:
         """Not answered in time, or the session ended: to be tried again."""
 
 
@@ -104,6 +117,7 @@ class Session(asyncio.Protocol):
     def __init__(
         self,
         keeper: Keeper,
+        errands: ErrandKeeper,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         address: str,
@@ -124,7 +138,10 @@ class Session(asyncio.Protocol):
         self.end: End | None = None
         self.ended: asyncio.Future[End] = loop.create_future()
         self.opened_ns = NEVER
+        self.turn_ns = 0
+        """While requests are queued in this loop turn: a reading made in it; otherwise 0."""
         self._keeper = keeper
+        self._errands = errands
         self._loop = loop
         self._clock = clock
         self._hello = hello
@@ -133,11 +150,13 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._queue: list[Acquire | Errand] = []
         self._flush_due = False
+        self._alone = True
+        """Whether the next request is likely to be the only one of its loop turn: so was the last answer."""
         self._paused = False
         self._acquires: dict[int, Acquire] = {}
         self._releases: dict[tuple[int, bytes], Errand] = {}
         self._cancels: dict[tuple[int, bytes], Errand] = {}
-        self._extends: dict[int, list[tuple[Errand, int, int]]] = {}
+        self._extends: dict[int, list[tuple[Extension, int, int]]] = {}
         self._gave_up: dict[tuple[int, bytes], None] = {}
         self._heard_ns = clock()
         self._step_by_ns = self._heard_ns + STEP_NS
@@ -187,7 +206,9 @@ class Session(asyncio.Protocol):
             self._shake(data, now)
             return
         decoder = self._decoder
-        for reply in decoder.feed(data):
+        replies = decoder.feed(data)
+        self._alone = len(replies) == 1
+        for reply in replies:
             opcode = reply[0]
             if opcode in _GRANTS:
                 self._granted(reply, now)
@@ -235,12 +256,20 @@ class Session(asyncio.Protocol):
 
     # --- requests
 
-    def submit(self, item: Acquire | Errand) -> None:
-        """Queues a request; it leaves at the end of this loop turn, or once the transport has room."""
+    def submit(self, item: Acquire | Errand, now: int = 0) -> None:
+        """Sends a request: at once where it comes alone, otherwise joined with the others of this loop turn, at
+        its end or once the transport has room. `now` may give a reading made just before.
+        """
+        assert self.end is None, self.end
         item.session = self
-        self._queue.append(item)
-        if not self._flush_due:
-            self._schedule_flush()
+        if self._alone and not self._flush_due and not self._acquires and not self._paused:
+            self._alone = False
+            self._write([item], now or self._clock())
+        else:
+            self._queue.append(item)
+            if not self._flush_due:
+                self.turn_ns = now
+                self._schedule_flush()
 
     def _schedule_flush(self) -> None:
         if not self._flush_due and self._queue:
@@ -249,16 +278,18 @@ class Session(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        queue = self._queue
-        while queue and not self._paused and self.end is None:
-            batch, self._queue = queue[:BATCH], queue[BATCH:]
-            queue = self._queue
-            self._write(batch)
+        self.turn_ns = 0
+        while self._queue and not self._paused and self.end is None:
+            batch = self._queue
+            if len(batch) > BATCH:
+                batch, self._queue = batch[:BATCH], batch[BATCH:]
+            else:
+                self._queue = []
+            # Read before anything can leave: leases are counted from here.
+            self._write(batch, self._clock())
 
-    def _write(self, batch: list[Acquire | Errand]) -> None:
+    def _write(self, batch: list[Acquire | Errand], now: int) -> None:
         assert self._transport is not None
-        # Read before anything can leave: leases are counted from here.
-        now = self._clock()
         earliest = NEVER
         opcode = Q if self.extended else frames.ACQUIRE
         parts = []
@@ -289,13 +320,13 @@ class Session(asyncio.Protocol):
             if answer_by < earliest:
                 earliest = answer_by
         if parts:
-            self._alarm.by(earliest)
+            if earliest < self._alarm.at_ns:
+                self._alarm.by(earliest)
             self._transport.write(b"".join(parts))
 
     def _note(self, errand: Errand, now: int) -> None:
-        errand.sent_ns = now
-        errand.tries += 1
-        if errand.opcode == EXTEND:
+        if isinstance(errand, Extension):
+            errand.sent_ns = now
             self._extends.setdefault(errand.ident, []).append((errand, now, errand.lease))
         elif errand.opcode == RELEASE:
             self._releases[errand.ident, errand.key] = errand
@@ -385,7 +416,7 @@ class Session(asyncio.Protocol):
             return
         errand = self._releases.pop((ident, key), None) if opcode != EXTENDED else None
         if errand is not None:
-            self._keeper.errand_answered(errand, opcode)
+            self._errands.answered(errand, opcode)
         elif self._gave_up.pop((ident, key), _ABSENT) is _ABSENT:
             self._uncorrelated(opcode, key)
 
@@ -398,7 +429,7 @@ class Session(asyncio.Protocol):
         # A request dequeued by its own cancel has no answer of its own.
         if self._acquires.pop(owner, None) is not None:
             self._give_up((owner, key))
-        self._keeper.errand_answered(errand, opcode)
+        self._errands.answered(errand, opcode)
 
     def _extension_answered(self, opcode: int, token: int, key: bytes) -> bool:
         """Answers are not told apart: whichever it is, it is counted from the first byte of the earliest that
@@ -416,7 +447,7 @@ class Session(asyncio.Protocol):
         if errand is not None:
             errand.moment_ns = moment
             errand.lease = lease
-            self._keeper.errand_answered(errand, opcode)
+            self._errands.answered(errand, opcode)
         return True
 
     def _told(self, opcode: int, text: bytes) -> None:
@@ -508,13 +539,13 @@ class Session(asyncio.Protocol):
                 return NEVER
         for errand in due:
             self._give_up_errand(errand)
-            self._keeper.errand_back(errand)
+            self._errands.back(errand)
         return earliest
 
     def _give_up_errand(self, errand: Errand) -> None:
         ident = (errand.ident, errand.key)
         errand.session = None
-        if errand.opcode == EXTEND:
+        if isinstance(errand, Extension):
             return
         table = self._releases if errand.opcode == RELEASE else self._cancels
         if table.get(ident) is errand:
@@ -568,7 +599,7 @@ class Session(asyncio.Protocol):
             errand.session = None
             errand.fatal = False
             if not errand.over:
-                self._keeper.errand_back(errand)
+                self._errands.back(errand)
 
     def _drop_transport(self, flush: bool) -> None:
         transport, self._transport = self._transport, None

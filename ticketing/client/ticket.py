@@ -15,9 +15,9 @@ from ticketing.client.arguments import Seconds
 from ticketing.client.clock import SECOND, Clock
 from ticketing.client.errors import TicketError, TicketErrorKind
 from ticketing.client.release import ERRAND_NS
-from ticketing.client.requests import UNANSWERED, Errand
+from ticketing.client.requests import UNANSWERED, Errand, Extension
 from ticketing.protocol.fields import escaped
-from ticketing.protocol.frames import EXTEND, EXTENDED, NOT_HELD, RELEASE, RELEASED
+from ticketing.protocol.frames import EXTENDED, NOT_HELD, RELEASE, RELEASED
 
 if TYPE_CHECKING:
     from ticketing.client.broker import TicketBroker
@@ -110,8 +110,8 @@ class Ticket:
         self._result: bool | None = None
         self._errand: Errand | None = None
         self._cluster: Cluster | None = None
-        self._release_waiters: list[asyncio.Future[int]] = []
-        self._lost_waiters: list[asyncio.Future[None]] = []
+        self._release_waiters: list[asyncio.Future[int]] | None = None
+        self._lost_waiters: list[asyncio.Future[None]] | None = None
 
     def __repr__(self) -> str:
         if self._result is not None:
@@ -154,19 +154,21 @@ class Ticket:
             left_s = (self._end_ns - self._clock()) / SECOND
             timer = cluster.loop.call_later(min(max(left_s, 0.001), _LOOK_S), _wake, future)
             cluster.lost_waiters[future] = self.domain
+            if self._lost_waiters is None:
+                self._lost_waiters = []
             self._lost_waiters.append(future)
             try:
                 await future
             finally:
                 timer.cancel()
                 cluster.lost_waiters.pop(future, None)
-                if future in self._lost_waiters:
+                if future in (self._lost_waiters or ()):
                     self._lost_waiters.remove(future)
         return True
 
     def _tell_waiters(self) -> None:
-        waiters, self._lost_waiters = self._lost_waiters, []
-        for future in waiters:
+        waiters, self._lost_waiters = self._lost_waiters, None
+        for future in waiters or ():
             _wake(future)
 
     # --- release
@@ -179,6 +181,9 @@ class Ticket:
         """
         if self._result is not None:
             return self._result
+        cluster = self._broker._cluster
+        if cluster is not None and not cluster.closed and cluster.loop is asyncio.get_running_loop():
+            return await self._release(cluster)
         return await self._broker._on_its_loop(self._release)
 
     def release_sync(self) -> bool:
@@ -196,13 +201,11 @@ class Ticket:
         if self._result is not None:
             return self._result
         future: asyncio.Future[int] = cluster.loop.create_future()
+        if self._release_waiters is None:
+            self._release_waiters = []
         self._release_waiters.append(future)
-        try:
-            self._begin_release(cluster)
-            outcome = await future
-        finally:
-            if future in self._release_waiters:
-                self._release_waiters.remove(future)
+        self._begin_release(cluster)
+        outcome = await future
         if outcome == UNANSWERED:
             seconds = ERRAND_NS // SECOND
             raise TicketError(
@@ -215,12 +218,12 @@ class Ticket:
     def _begin_release(self, cluster: Cluster) -> None:
         if self._errand is not None and self._cluster is cluster:
             return
-        deadline_ns = self._clock() + ERRAND_NS
-        errand = Errand(RELEASE, self.token, self._key, self.domain, deadline_ns, self._release_answered)
+        now = cluster.turn_ns()
+        errand = Errand(RELEASE, self.token, self._key, self.domain, now + ERRAND_NS, self._release_answered)
         self._errand = errand
         self._cluster = cluster
-        if not cluster.errands.run(errand):
-            self._errand = None
+        if not cluster.errands.run(errand, now):
+            self._errand = self._release_waiters = None
             raise TicketError(
                 TicketErrorKind.IO,
                 f"too many releases are under way; '{escaped(self._key)}' may be held until its lease ends",
@@ -242,11 +245,11 @@ class Ticket:
         elif outcome == NOT_HELD:
             self._result = False
             self._lost = True
-        waiters, self._release_waiters = self._release_waiters, []
-        for future in waiters:
+        waiters, self._release_waiters = self._release_waiters, None
+        for future in waiters or ():
             if not future.done():
                 future.set_result(outcome)
-        if outcome != UNANSWERED:
+        if outcome != UNANSWERED and self._lost_waiters is not None:
             self._tell_waiters()
 
     # --- extension
@@ -276,15 +279,14 @@ class Ticket:
         if self._is_lost():
             return False
         future: asyncio.Future[int] = cluster.loop.create_future()
-        errand = Errand(
-            EXTEND,
+        errand = Extension(
             self.token,
             self._key,
             self.domain,
             self._clock() + ERRAND_NS,
+            lease_s,
             partial(self._extension_answered, future),
         )
-        errand.lease = lease_s
         if not cluster.errands.run(errand):
             raise TicketError(TicketErrorKind.IO, "too many releases and extensions are under way")
         outcome = await future
@@ -297,6 +299,7 @@ class Ticket:
 
     def _extension_answered(self, future: asyncio.Future[int], errand: Errand, outcome: int) -> None:
         # Done here and not by the caller, who may have been cancelled.
+        assert isinstance(errand, Extension)
         if outcome == EXTENDED:
             # The server never shortens: it takes the greater of the two leases.
             self._lease_s = max(self._lease_s, errand.lease)
