@@ -70,6 +70,7 @@ class NodeProcess:
         self.client: str = own["client"]
         self.peer: str = own.get("peer", "")
         self.admin: str = own["admin"]
+        self.client_token: str = settings["secrets"]["client_tokens"][0]
         self.admin_token: str = settings["secrets"]["admin_token"]
         self._process: subprocess.Popen[bytes] | None = None
         self.paused = False
@@ -176,7 +177,7 @@ class Cluster:
         )
         assert written.status == 0, written
         self.nodes = [NodeProcess(folder / f"node-{number}") for number in range(1, nodes + 1)]
-        self.token: str = tomllib.loads((folder / "client.toml").read_text())["token"]
+        self.token = self.nodes[0].client_token
 
     @property
     def addresses(self) -> list[str]:

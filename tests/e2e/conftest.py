@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, NodeProcess
+from tests.e2e.wire import WireSession
 
 CLUSTERS: pytest.StashKey[list[Cluster]] = pytest.StashKey()
 
 MakeCluster = Callable[..., Cluster]
+OpenSession = Callable[[NodeProcess], Awaitable[WireSession]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,3 +56,18 @@ def cluster(make_cluster: MakeCluster) -> Cluster:
     made = make_cluster()
     made.start()
     return made
+
+
+@pytest.fixture
+async def open_session() -> AsyncIterator[OpenSession]:
+    """Opens sessions to nodes with their right token; they end with the test."""
+    opened: list[WireSession] = []
+
+    async def open_one(node: NodeProcess) -> WireSession:
+        session = await WireSession.open(node.client, node.client_token)
+        opened.append(session)
+        return session
+
+    yield open_one
+    for session in opened:
+        await session.close()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tests.e2e.conftest import MakeCluster
-from tests.e2e.wire import WireSession
+from tests.e2e.conftest import MakeCluster, OpenSession
 
 
-async def test_it_speaks_the_clients_protocol_and_names_itself(make_cluster: MakeCluster) -> None:
+async def test_it_speaks_the_clients_protocol_and_names_itself(
+    make_cluster: MakeCluster, open_session: OpenSession
+) -> None:
     cluster = make_cluster(1)
     cluster.start()
     node = await cluster.leader()
-    session = await WireSession.open(node.client, cluster.token)
+    session = await open_session(node)
     banner = session.banner
     assert (banner.standalone, banner.extended) == (True, True)
     assert banner.node_address == session.leader == node.client
@@ -28,20 +29,20 @@ async def test_it_speaks_the_clients_protocol_and_names_itself(make_cluster: Mak
     assert granted.token > held.token
     assert (await session.release(held.token, b"seat")).what == "N"
     assert (await session.cancel(granted.owner, b"seat")).what == "R"
-    session.close()
 
 
-async def test_a_restart_hands_out_larger_tokens_only(make_cluster: MakeCluster) -> None:
+async def test_a_restart_hands_out_larger_tokens_only(
+    make_cluster: MakeCluster, open_session: OpenSession
+) -> None:
     cluster = make_cluster(1)
     tokens = []
     for _ in range(3):
         cluster.start()
         node = await cluster.leader()
-        session = await WireSession.open(node.client, cluster.token)
+        session = await open_session(node)
         granted = await session.acquire(b"seat", 0, 250)
         assert granted.what == "G"
         tokens.append(granted.token)
-        session.close()
         node.kill()
     assert tokens == sorted(set(tokens))
     assert all(later - earlier >= 1 << 20 for earlier, later in pairwise(tokens))

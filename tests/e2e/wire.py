@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import deque
@@ -63,11 +64,11 @@ class WireSession(asyncio.Protocol):
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(within_s):
-            transport, session = await loop.create_connection(lambda: cls(token), host, port)
+            _transport, session = await loop.create_connection(lambda: cls(token), host, port)
             try:
                 await session._ready
             except BaseException:
-                transport.abort()
+                await session.close()
                 raise
         return session
 
@@ -165,9 +166,11 @@ class WireSession(asyncio.Protocol):
     def cancel(self, owner: int, key: bytes) -> asyncio.Future[Answer]:
         return self._ask(False, owner, key, frames.encode_cancel(owner, key))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Ends the session at once."""
         if self._transport is not None:
             self._transport.abort()
+            await asyncio.wait([self.over])
 
 
 def fresh_owner() -> int:
@@ -187,3 +190,5 @@ async def bytes_until_closed(address: str, sent: bytes, within_s: float = 10.0) 
             return b""
         finally:
             writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
