@@ -18,7 +18,9 @@ from ticketing.cli.output import ReaderGone, silence, write_line
 COMMANDS: dict[str, str] = {
     "init": "ticketing.cli.init",
     "node": "ticketing.cli.node",
+    "config": "ticketing.cli.config",
     "dev": "ticketing.cli.dev",
+    "demo": "ticketing.cli.demo",
     "acquire": "ticketing.cli.acquire",
     "release": "ticketing.cli.release",
     "status": "ticketing.cli.status",
@@ -107,8 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Our own words, and all that stands after the first `--`, which is not looked at."""
-    if "--" not in words:
+    """Our own words, and all that stands after the first `--` of `acquire`, which is not looked at."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    if "--" not in words or command != "acquire" or words.index(command) > words.index("--"):
         return words, None
     cut = words.index("--")
     return words[:cut], words[cut + 1 :]

@@ -46,7 +46,7 @@ class _Reasons(logging.Handler):
 _reasons = _Reasons()
 
 
-def open_broker(access: Access, *, debug: bool) -> TicketBroker:
+def open_broker(access: Access, *, debug: bool = False, name: str = "ticketing") -> TicketBroker:
     """The client library for a cluster; nothing is connected yet. What it logs is shown with `debug` alone."""
     logger = logging.getLogger("ticketing.client")
     logger.addHandler(_reasons)
@@ -54,9 +54,7 @@ def open_broker(access: Access, *, debug: bool) -> TicketBroker:
     if debug:
         logger.addHandler(logging.StreamHandler())
     try:
-        return TicketBroker(
-            list(access.addrs), token=access.token, tls=access.tls, name="ticketing", logger=logger
-        )
+        return TicketBroker(list(access.addrs), token=access.token, tls=access.tls, name=name, logger=logger)
     except TicketError as error:
         raise failure(error, access) from None
 

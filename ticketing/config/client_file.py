@@ -44,6 +44,8 @@ class Access(NamedTuple):
     file: Path | None
     """The `client.toml` that had a part in it."""
     warnings: tuple[Problem, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    """Where each value came from: `addrs`, `token` and `tls` with a flag, a variable, a file, or `default`."""
 
 
 class AdminFacts(NamedTuple):
@@ -61,21 +63,31 @@ def find_access(typed: Typed, environment: Mapping[str, str], here: Path) -> Acc
     """Addresses, token and TLS of the cluster that is meant; `ConfigError` says where was looked."""
     file = _client_file(typed, environment, here)
     problems: list[Problem] = []
-    addrs = _addresses(typed, environment, problems)
-    token = _token(typed, environment, here, problems)
-    tls = _tls(typed, environment, here, problems)
-    warnings: tuple[Problem, ...] = ()
+    addrs_from, addrs = _addresses(typed, environment, problems)
+    token_from, token = _token(typed, environment, here, problems)
+    tls_from, tls = _tls(typed, environment, here, problems)
     if problems:
         raise ConfigError(problems)
     if file is None and not addrs:
         raise ConfigError([Problem(None, "", _nothing_found(environment, here))], hint=_NEXT)
+    written = Access((), "", "off", None)
+    rest = "default"
     if file is not None and (not addrs or token is None or tls is None):
         written = read_client_file(file)
-        addrs = addrs or written.addrs
-        token = written.token if token is None else token
-        tls = written.tls if tls is None else tls
-        warnings = written.warnings
-    return Access(addrs, token or "", tls or "off", file, warnings)
+        rest = str(file)
+    sources = (
+        ("addrs", addrs_from if addrs else rest),
+        ("token", token_from if token is not None else rest),
+        ("tls", tls_from if tls is not None else rest),
+    )
+    return Access(
+        addrs or written.addrs,
+        written.token if token is None else token,
+        written.tls if tls is None else tls,
+        file,
+        written.warnings,
+        sources,
+    )
 
 
 def read_client_file(path: Path) -> Access:
@@ -164,7 +176,9 @@ _NEXT = (
 _NEXT_ADMIN = "name the cluster's admin.toml with --admin-config"
 
 
-def _addresses(typed: Typed, environment: Mapping[str, str], problems: list[Problem]) -> tuple[str, ...]:
+def _addresses(
+    typed: Typed, environment: Mapping[str, str], problems: list[Problem]
+) -> tuple[str, tuple[str, ...]]:
     key, given = "--addr", list(typed.addrs)
     if not given and (listed := environment.get("TICKETING_ADDRS", "").strip()):
         key, given = "TICKETING_ADDRS", [listed]
@@ -178,10 +192,12 @@ def _addresses(typed: Typed, environment: Mapping[str, str], problems: list[Prob
         if is_wildcard(address.host):
             problems.append(Problem(None, key, f"{text!r} is no address that can be dialled"))
         found.append(str(address))
-    return tuple(dict.fromkeys(found))
+    return key, tuple(dict.fromkeys(found))
 
 
-def _token(typed: Typed, environment: Mapping[str, str], here: Path, problems: list[Problem]) -> str | None:
+def _token(
+    typed: Typed, environment: Mapping[str, str], here: Path, problems: list[Problem]
+) -> tuple[str, str | None]:
     if typed.token_file is not None:
         path = here / typed.token_file
         token, fault = read_secret_file(path)
@@ -189,20 +205,22 @@ def _token(typed: Typed, environment: Mapping[str, str], here: Path, problems: l
             problems.append(Problem(path, "--token-file", fault))
         elif not token:
             problems.append(Problem(path, "--token-file", "is empty"))
-        return token
-    return environment.get("TICKETING_TOKEN")
+        return "--token-file", token
+    return "TICKETING_TOKEN", environment.get("TICKETING_TOKEN")
 
 
-def _tls(typed: Typed, environment: Mapping[str, str], here: Path, problems: list[Problem]) -> str | None:
+def _tls(
+    typed: Typed, environment: Mapping[str, str], here: Path, problems: list[Problem]
+) -> tuple[str, str | None]:
     key, text = "--tls", typed.tls
     if text is None:
         key, text = "TICKETING_TLS", environment.get("TICKETING_TLS") or None
     if text is None or text in TLS_WORDS:
-        return text
+        return key, text
     path = here / text
     if not path.is_file():
         problems.append(Problem(None, key, _no_tls(text, path)))
-    return str(path.absolute())
+    return key, str(path.absolute())
 
 
 def _checked(file: TomlFile, key: str, text: str) -> str:

@@ -36,6 +36,10 @@ class TomlFile:
         self.warnings: list[Problem] = []
         self._lines = find_lines(text)
 
+    def line(self, key: str) -> int:
+        """The line on which this very key stands, 0 where it does not."""
+        return self._lines.get(key, 0)
+
     def problem(self, key: str, message: str) -> None:
         """Notes a fault of the value at `key`."""
         self.problems.append(Problem(self.path, key, message, line_of(self._lines, key)))
