@@ -106,14 +106,18 @@ async def _main(make_service: Callable[[], Service], ready_fd: int | None) -> in
     loop = asyncio.get_running_loop()
     service = make_service()
     loop.set_exception_handler(Faults(service.log))
-    _take_signals(loop, service)
-    service.start()
-    _settle_garbage()
-    facts = service.ready_facts()
-    service.log("info", "ready", **facts)
-    if ready_fd is not None:
-        _tell_ready(ready_fd, facts)
-    status, reason = await service.run()
+    try:
+        _take_signals(loop, service)
+        service.start()
+        _settle_garbage()
+        facts = service.ready_facts()
+        service.log("info", "ready", **facts)
+        if ready_fd is not None:
+            _tell_ready(ready_fd, facts)
+        status, reason = await service.run()
+    finally:
+        # A node that goes on ticking would keep uvloop from ever closing.
+        await service.close()
     service.log("info" if status == 0 else "error", "stopped", status=status, reason=reason)
     return status
 

@@ -145,7 +145,13 @@ class Service:
         try:
             return await self.shell.outcome
         finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Ends everything, what was written first; a second time is harmless."""
+        try:
             await self.shell.close(DRAIN_S)
+        finally:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

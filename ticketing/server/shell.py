@@ -192,12 +192,15 @@ class AsyncioShell:
     def stop(self, status: int, reason: str) -> None:  # noqa: D102
         if self._stopped:
             return
+        self._leave_node()
+        if not self.outcome.done():
+            self.outcome.set_result(Outcome(status, reason))
+
+    def _leave_node(self) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self.outcome.done():
-            self.outcome.set_result(Outcome(status, reason))
 
     def log(self, level: str, event: str, **facts: object) -> None:  # noqa: D102
         self._log(level, event, **facts)
@@ -206,7 +209,7 @@ class AsyncioShell:
         """Gives what was written `within_s` seconds to reach the kernel and the other sides, then ends
         everything.
         """
-        self._stopped = True
+        self._leave_node()
         self.clients.close_listener()
         self.peers.close_listener()
         self.clients.finish_all()
