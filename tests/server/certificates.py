@@ -24,13 +24,15 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test CA {folder.name}")])
         self.ca = folder / "ca.pem"
         certificate = (
-            self._builder(self._name, self._key.public_key())
+            self._builder(self._name, self._key.public_key(), datetime.timedelta(days=30))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, ends_in: datetime.timedelta
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -38,11 +40,13 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=2))
+            .not_valid_after(now + ends_in)
         )
 
-    def issue(self, name: str, *hosts: str) -> TlsFiles:
+    def issue(
+        self, name: str, *hosts: str, ends_in: datetime.timedelta = datetime.timedelta(days=30)
+    ) -> TlsFiles:
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
         for host in hosts:
@@ -52,7 +56,9 @@ class Authority:
                 names.append(x509.DNSName(host))
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key())
+            self._builder(
+                x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key.public_key(), ends_in
+            )
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
             .sign(self._key, hashes.SHA256())

@@ -210,3 +210,32 @@ def test_the_admin_planes_weight_is_not_carried_by_the_start() -> None:
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+FAULTY = """
+import pathlib, sys
+from tests.server.scripted import ScriptedNode, settings_for
+from ticketing.server.run import run_node
+
+class Node(ScriptedNode):
+    def start(self):
+        self.shell.request_flush()
+        raise ValueError("broken at the start")
+
+    def flush(self):
+        self.shell.request_flush()
+
+sys.exit(run_node(settings_for(pathlib.Path(sys.argv[1])), make_node=Node))
+"""
+
+
+def test_a_node_that_breaks_at_its_start_ends(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FAULTY, str(tmp_path)],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        timeout=20,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert b"broken at the start" in ended.stderr

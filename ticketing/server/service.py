@@ -19,7 +19,7 @@ from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
 from ticketing.server.settings import ServerSettings
 from ticketing.server.shell import AsyncioShell, Outcome
-from ticketing.server.tls import TlsContexts
+from ticketing.server.tls import TlsContexts, TlsFilesError, check_own_certificate
 
 if TYPE_CHECKING:
     from ticketing.server.admin import AdminPlane
@@ -29,6 +29,9 @@ DRAIN_S = 1.2
 DESCRIPTORS_RESERVED = 128
 """Not for clients: peers, files, admin connections."""
 CLIENTS_MIN = 16
+CERTIFICATE_CHECK_S = 3600.0
+CERTIFICATE_WARN_MS = 14 * 24 * 3600 * 1000
+"""From this long before its end on a certificate is warned of."""
 WATCH_S = 10.0
 """How often the files behind tokens, secrets and certificates are looked at."""
 
@@ -99,6 +102,9 @@ class Service:
         self.log = log
         self.reload_fault: str | None = None
         """Why the last reload changed nothing; an alarm until one succeeds."""
+        self.certificate_ends_ms: int | None = None
+        self.certificate_fault: str | None = None
+        """Why the node's own certificate would not pass at its peers; an alarm."""
         self._listeners = listeners
         self._load = load
         self._watch = watch
@@ -128,6 +134,7 @@ class Service:
         if self._listeners.sockets["admin"]:
             self._spawn(self._serve_admin())
         self._spawn(self._watch_files())
+        self._spawn(self._watch_certificate())
 
     def ready_facts(self) -> dict[str, object]:
         """The one line for whoever started this process."""
@@ -177,6 +184,7 @@ class Service:
             else:
                 self.reload_fault = None
                 self.log("audit", "reloaded")
+                await self._check_certificate()
             return self.reload_fault
 
     async def _reload(self) -> None:
@@ -206,6 +214,28 @@ class Service:
             if now != self._seen:
                 self._seen = now
                 await self.reload()
+
+    async def _watch_certificate(self) -> None:
+        while True:
+            await self._check_certificate()
+            await asyncio.sleep(CERTIFICATE_CHECK_S)
+
+    async def _check_certificate(self) -> None:
+        contexts = self.shell.tls
+        if contexts is None:
+            return
+        host = split_address(self.place.peer or self.place.client)[0]
+        try:
+            ends_ms = await self._loop.run_in_executor(None, check_own_certificate, contexts, host)
+        except TlsFilesError as fault:
+            self.certificate_fault = str(fault)
+            self.log("error", "certificate unfit", reason=self.certificate_fault)
+            return
+        self.certificate_fault = None
+        self.certificate_ends_ms = ends_ms
+        left_ms = ends_ms - self.shell.wall_ns() // 1_000_000
+        if left_ms < CERTIFICATE_WARN_MS:
+            self.log("warning", "certificate ends soon", hours_left=left_ms // 3_600_000)
 
     def _signatures(self) -> list[tuple[int, int, int] | None]:
         tls = self.settings.tls
@@ -251,6 +281,8 @@ class Service:
             "clients_turned_away": clients.turned_away,
             "peer_connections": len(self.shell.peers),
             "tls": self.settings.tls is not None,
+            "certificate_ends_ms": self.certificate_ends_ms,
+            "certificate_fault": self.certificate_fault,
             "reload_fault": self.reload_fault,
         }
 

@@ -151,6 +151,11 @@ class TlsStream:
             self._object.unwrap()
         return self._outgoing.read()
 
+    def certificate_ends_ms(self) -> int:
+        """When the other side's certificate ends, Unix milliseconds; after the handshake."""
+        certificate = self._object.getpeercert() or {}
+        return int(ssl.cert_time_to_seconds(str(certificate["notAfter"]))) * 1000
+
     def certified_hosts(self) -> tuple[str, ...]:
         """The names and addresses in the other side's certificate, where it showed one; after the
         handshake.
@@ -174,6 +179,24 @@ def certifies(hosts: Sequence[str], host: str) -> bool:
         except ValueError:
             continue
     return False
+
+
+def check_own_certificate(contexts: TlsContexts, host: str) -> int:
+    """Whether this node's certificate would pass at its peers: both ends of a link to itself, in memory.
+
+    Returns when the certificate ends, Unix milliseconds. `TlsFilesError` tells what its peers would say:
+    ended, signed by another CA, not for `host`, not for both ends.
+    """
+    dialler = TlsStream(contexts.peer_outbound, dialled_host=host)
+    acceptor = TlsStream(contexts.peer_inbound)
+    try:
+        done = dialler.advance(b"")
+        while not (acceptor.advance(dialler.outgoing()) and done):
+            done = dialler.advance(acceptor.outgoing())
+    except ssl.SSLError as error:
+        reason = reason_of(error)
+        raise TlsFilesError(f"the certificate does not pass at the other nodes: {reason}") from error
+    return dialler.certificate_ends_ms()
 
 
 def first_record_complete(data: bytes | bytearray) -> bool:
