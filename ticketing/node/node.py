@@ -29,12 +29,11 @@ from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, Place
 from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
-from ticketing.node.state import FIRST_TERM, ReplicatedState, formed_state
+from ticketing.node.state import ReplicatedState, formed_state
 from ticketing.node.status import status
 from ticketing.raft import messages as raft_messages
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
-from ticketing.raft.messages import TimeoutNow
 from ticketing.raft.replica import UnsupportedEntryError
 from ticketing.raft.types import BLANK, MS, Base, Entry, EntryKind, Member
 
@@ -316,7 +315,7 @@ class Node:
         assert self.raft is not None
         if record == first.members[0]:
             # Nobody leads yet: one of them need not wait for its timeout.
-            self.raft.step(self.raft.me, TimeoutNow(FIRST_TERM), now_ns)
+            self.raft.campaign(now_ns)
 
     def become_learner(self, node_id: int, state: ReplicatedState, now_ns: int) -> None:
         """This process was taken into a domain; `state` is empty and is replaced by the leader's snapshot."""

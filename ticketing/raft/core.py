@@ -293,6 +293,10 @@ class Raft:
         if lead is not None and gap_ns > settings.election_timeout_min_ns:
             lead.doubt()
 
+    def campaign(self, now_ns: int) -> None:
+        """Campaigns at once, as at a leader's word: for a voter that knows that nobody can lead yet."""
+        self._election.on_timeout_now(self._replica.term, now_ns)
+
     def leader_gone(self, now_ns: int) -> None:
         """Redialling the leader was refused, or another incarnation answered: campaign after a fresh (0, 100]
         ms.
