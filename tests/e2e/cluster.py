@@ -164,6 +164,11 @@ class NodeProcess:
             self._process.wait(10)
 
 
+async def told_status(node: NodeProcess) -> dict[str, Any]:
+    """The status of a node that must answer."""
+    return await until_told(node.status, f"{node.place} answers")
+
+
 class Cluster:
     """The nodes of one folder that `init` wrote."""
 
