@@ -185,6 +185,25 @@ def test_a_transfer_that_fails_lets_everything_go_on() -> None:
     assert (bench.said(a), bench.said(b)) == ([f"R{token}", f"N{token}"], ["A2"])
 
 
+def test_newcomers_do_not_take_the_room_from_those_that_were_kept_for_it() -> None:
+    bench = Bench(room=0)
+    a, b = clients("ab")
+    bench.ask(a, 1, b"first")
+    size = 100
+    bench.desk.room = size  # for one grant
+    bench.ask(b, 2, b"second")
+    bench.run()
+    assert [c.key for c in bench.desk.pending if isinstance(c, Turn)] == [b"first"]
+    bench.propose()
+    bench.desk.room = size
+    bench.run()
+    assert [c.key for c in bench.desk.pending if isinstance(c, Turn)] == [b"second"]
+    bench.propose()
+    bench.desk.room = size
+    bench.ask(b, 3, b"third")
+    assert [c.key for c in bench.desk.pending if isinstance(c, Turn)] == [b"third"]
+
+
 def test_one_entry_carries_the_cancels_of_a_turn_but_not_any_number() -> None:
     bench = Bench()
     (a,) = clients("a")

@@ -76,8 +76,7 @@ class Desk(Requests):
     @property
     def gate_open(self) -> bool:
         """The clock gate (spec 8). Opening it makes `more` true where somebody waits: the pump goes on in
-        slices of `run_due`. So does closing it, for the acquires with wait 0 that were kept: they are
-        refused.
+        slices of `run_due`. So does closing it where acquires with wait 0 were kept: they are refused.
         """
         return self._gate_open
 
@@ -114,7 +113,7 @@ class Desk(Requests):
         resends = self._resends
         if resends is not None and resends.unhanded:
             for token, key in list(resends.unhanded.items()):
-                if not self._waits_for_barrier(RESEND, token, key):
+                if not self._resend_waits(token, key):
                     del resends.unhanded[token]
                     self._doom(token, key)
                     unhanded.append((token, key))
@@ -175,8 +174,9 @@ class Desk(Requests):
             self._barrier_next = []
 
     def barrier_passed(self, barrier_id: int, now_ns: int) -> None:
-        """The barrier, and so each begun before it, has passed, and everything committed when it began is
-        applied.
+        """The barrier has passed, and so has each begun before it.
+
+        Everything that was committed when it began has to be applied already: answers are read from the table.
         """
         if all(begun != barrier_id for begun, _asks in self._barriers):
             return
@@ -222,7 +222,7 @@ class Desk(Requests):
                 self._send(session, frames.encode_timeout(waiter.owner, ask.key))
             else:
                 self._admit(waiter, ask.key, now_ns)
-            if unhanded and self._waits_for_barrier(RESEND, token, ask.key):
+            if unhanded and self._resend_waits(token, ask.key):
                 resends.unhanded[token] = ask.key
             elif unhanded:
                 self._doom(token, ask.key)
@@ -256,6 +256,8 @@ class Desk(Requests):
         self._expire(now_ns)
         if self._gate_open:
             self._settle_kept(self._grants_kept, left, now_ns, reserve=False)
+            if not self._grants_kept:
+                self._room_queue = False
         elif self._onces_left:
             self._refuse_onces(left, now_ns)
 
@@ -303,8 +305,7 @@ class Desk(Requests):
         )
 
     def run_due(self, now_ns: int) -> None:
-        """One slice of everything that time brings: waits and leases that are over, work that an earlier
-        slice left.
+        """One slice of what time brings (waits and leases that are over) and of what earlier slices left.
 
         To be called at `next_deadline_ns`, and in the turn after one that left `more`.
         """

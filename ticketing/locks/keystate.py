@@ -38,11 +38,9 @@ RESEND = 5
 
 
 class Ask:
-    """A request other than an acquire that has not been answered: put aside, in flight, or waiting for a
-    barrier.
+    """A request other than an acquire: put aside, in flight, or waiting for a barrier.
 
-    RESEND is an acquire all the same: that of an owner whose grant is already there, see
-    `ticketing.locks.resend`.
+    RESEND is an acquire all the same: of an owner whose grant is there already (`ticketing.locks.resend`).
     """
 
     __slots__ = ("command", "done", "found", "key", "kind", "lease", "number", "session", "waiter")

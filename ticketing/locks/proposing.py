@@ -1,6 +1,4 @@
-"""What one turn of the leader's loop proposes: commands in order, the room that Raft has for them, the
-cancels.
-"""
+"""What one turn of the leader's loop proposes: its commands in order, its cancels, the room for both."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Proposals:
         self.pending: list[LockCommand] = []
         """Turns and extensions to be proposed, in order. The turn's cancel joins them in `take_pending`."""
         self.cancelling: dict[int, int] = {}
-        """Owners with cancels that are not applied yet, and how many. None of them is granted anything
-        meanwhile.
-        """
+        """Owners with cancels that are not applied yet, and how many. None of them is granted anything."""
         self._batch = Batch()
         self._cancels: list[Ask] = []
         self._cancel_owners: dict[int, None] = {}
@@ -49,6 +45,7 @@ class Proposals:
         # Something did not fit, and there has not been more room since.
         self._grants_short = False
         self._ends_short = False
+        self._room_queue = False  # a grant was kept for room: later ones stand behind it
 
     @property
     def room(self) -> int:
@@ -80,8 +77,7 @@ class Proposals:
         return bool(self.pending or self._cancels)
 
     def take_pending(self, now_ns: int) -> list[LockCommand]:
-        """The commands of this turn, to be proposed as one entry right after this call, and nothing of them
-        twice.
+        """The commands of this turn, each once, to be proposed as one entry right after this call.
 
         `now_ns` is a reading made before that: the second of the two that `waited` lies between (spec 3,
         `G`). They come back through `applied` in the same order.
@@ -105,7 +101,7 @@ class Proposals:
         if size <= self._room or (reserve and size <= self._room + self._reserved_room):
             self._untaken = size
             return True
-        self._grants_short = True
+        self._grants_short = self._room_queue = True
         if reserve:
             self._ends_short = True
         return False

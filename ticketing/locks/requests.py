@@ -16,7 +16,6 @@ from ticketing.locks.keystate import (
     GRANT_KEPT,
     NONE,
     RELEASE,
-    RESEND,
     REVOKE,
     UNMARKED,
     Ask,
@@ -83,9 +82,10 @@ class Requests(Turns):
         elif len(self._held) + self._free_states >= self._limits.keys:
             self._refuse(session, owner, key, "busy_keys")
         elif self._gate_open:
-            # Free, nobody waits: the hot path.
+            # Free, nobody waits: the hot path. Where grants of other keys wait for room it stands behind them.
             turn = Turn(key, 0, owner, waiter.lease, self.wall_ms, session.name)
-            if self._take_room(size_of(turn), reserve=False):
+            behind = self._room_queue and self._grants_kept
+            if not behind and self._take_room(size_of(turn), reserve=False):
                 self._fly(self._open_state(key, free=True), turn, waiter, None)
             else:
                 self._queue(waiter, key, None, free=True, mark=GRANT_KEPT)
@@ -241,7 +241,7 @@ class Requests(Turns):
             and waiter.state.key == key
             and (waiter.state.next is None or waiter.state.next.owner != owner)
             and not self._holds(owner, key)
-            and (self._resends is None or not self._waits_for_barrier(RESEND, owner, key))
+            and (self._resends is None or not self._resend_waits(owner, key))
         ):
             state = self._waiters.remove(waiter)
             self.counters["cancelled"] += 1
@@ -255,8 +255,7 @@ class Requests(Turns):
         return held is not None and held.owner == owner
 
     def revoke(self, command: Revoke, done: Callable[[int], None], now_ns: int) -> None:
-        """An operator ends an ownership. The desk makes the head of the queue its next one, as with a
-        release.
+        """An operator ends an ownership; the head of the queue is next, as with a release.
 
         `done` gets the outcome as the table tells it (the new token, 0, or -1 for no effect), or `LOST`.
         """

@@ -19,6 +19,7 @@ from ticketing.locks.keystate import (
     GRANT_KEPT,
     NONE,
     RELEASE,
+    RESEND,
     REVOKE,
     UNMARKED,
     Ask,
@@ -32,9 +33,9 @@ from ticketing.locks.waiting import Waiter, Waiters
 from ticketing.protocol import frames
 
 DEAD_SKIPPED_MAX = 1_000
-"""Waiters that are no head (session over, wait over, cancelled) passed over in one search for a head. A
-search cut short goes on in a later slice: until then the key's release waits, for it must go straight to the
-head.
+"""Waiters that are no head (session over, wait over, cancelled) passed over in one search for a head.
+
+A search cut short goes on in a later slice. Until then the release waits: it must go straight to the head.
 """
 
 WAITED_MS_MAX = 0xFFFF_FFFF
@@ -234,8 +235,7 @@ class Turns(Proposals):
         """Decides what a key with nothing in flight does: first what nobody received is released, then the
         requests put aside in their order, then the acquire with wait 0, then the pump (spec 5, note 1).
 
-        It is called after everything that can change the decision; a key that is called too often is none the
-        worse.
+        It is called after everything that can change the decision; once too often does no harm.
         """
         if state.flight:
             return
@@ -366,12 +366,12 @@ class Turns(Proposals):
         self._find_resends(state, held, now_ns)
         return True
 
-    def _waits_for_barrier(self, kind: int, number: int, key: bytes) -> bool:
-        """Whether a living session's request of this kind, for this token or owner, waits for a barrier."""
+    def _resend_waits(self, number: int, key: bytes) -> bool:
+        """Whether a living session's RESEND of this token, or by this owner, waits for a barrier."""
         for asks in (self._barrier_next, *(asks for _id, asks in self._barriers)):
             for ask in asks:
                 if (
-                    ask.kind == kind
+                    ask.kind == RESEND
                     and ask.key == key
                     and not ask.session.ended
                     and number in (ask.number, ask.waiter.owner)
@@ -501,9 +501,7 @@ class Turns(Proposals):
             self._send(ask.session, frames.encode_not_held(ask.number, ask.key))
 
     def _remove_cancelled(self, touched: dict[KeyState, None]) -> None:
-        """A cancel entry was applied: its owners' waiters leave with `T`, their grants are released (spec 5,
-        `C`).
-        """
+        """A cancel entry was applied: its owners' waiters leave with `T`, their grants are released."""
         asks = self._cancel_applied()
         waited: dict[tuple[int, bytes], None] = {}
         for ask in asks:
