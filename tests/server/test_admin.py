@@ -138,6 +138,7 @@ def test_a_refusal_of_the_node_is_told_with_its_reason_and_may_be_tried_again(
         ("POST", "/v1/form", {"first_token": "-1"}, 400, "bad_request"),
         ("POST", "/v1/form", {"first_token": str(2**62)}, 400, "bad_request"),
         ("POST", "/v1/transfer", b"x" * 70_000, 413, "too_large"),
+        ("POST", "/v1/transfer", {"id": "x" * 65}, 400, "bad_request"),
         ("GET", "/v1/nothing", None, 404, "not_found"),
         ("DELETE", "/v1/status", None, 405, "method_not_allowed"),
     ],
@@ -150,6 +151,18 @@ def test_what_does_not_fit_is_an_error_in_json(
             told, answer = await ask(door, method, path, body)
             assert (told, answer["error"]["code"]) == (status, code)
             assert set(answer["error"]) == {"code", "message", "hint"}
+
+    on_loop(scene())
+
+
+def test_a_fault_of_the_plane_is_an_error_and_not_the_end(on_loop: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with plane(tmp_path) as door:
+            door.node.status = lambda: {"not": {1, 2}, "json": object()}
+            status, answer = await ask(door, "GET", "/v1/status")
+            assert (status, answer["error"]["code"]) == (500, "internal")
+            assert "internal fault" in door.logged()
+            assert not door.shell.outcome.done()
 
     on_loop(scene())
 

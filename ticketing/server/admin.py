@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from ticketing.server.faults import Faults, from_our_code
+from ticketing.server.faults import Faults
 from ticketing.server.listening import Acceptor
 from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
@@ -26,6 +26,7 @@ ACCEPTS_PER_TURN = 4
 BODY_BYTES_MAX = 64 * 1024
 REFUSAL_DELAY_S = 1.0
 """A wrong token is answered this late."""
+ID_CHARS_MAX = 64
 IDS_MAX = 1_024
 """Commands whose answers are remembered."""
 KEEPALIVE_S = 15.0
@@ -168,8 +169,6 @@ class AdminPlane:
         except web.HTTPException as error:
             return _error(error.status, _CODES.get(error.status, "bad_request"), error.reason or "")
         except Exception as error:
-            if from_our_code(error):
-                raise  # a broken invariant of the node: `Faults` ends the process
             self._faults.report(error, f"admin plane: {request.method} {request.path}")
             return _error(500, "internal", "the node could not answer; its log says why")
 
@@ -191,6 +190,8 @@ class AdminPlane:
         self, request: web.Request, command_id: str, do: Callable[[], Awaitable[dict[str, object]]]
     ) -> web.Response:
         """Carries out a command, or gives the answer of the one that had the same id."""
+        if len(command_id) > ID_CHARS_MAX:
+            raise RefusedError(400, "bad_request", f"an id has at most {ID_CHARS_MAX} characters")
         if command_id:
             known = self._answers.get(command_id)
             if known is not None:

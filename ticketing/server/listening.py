@@ -207,25 +207,28 @@ class Acceptor:
         self._watch()
 
     def _accept(self, listener: socket.socket) -> None:
+        full = False
         for _ in range(self._per_turn):
             if self._held or not self._watching:
-                return
+                break
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except OSError as error:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._shed(listener)
-                    self._pause()
-                    return
+                    full = True
+                    break
                 continue  # that connection was gone before we took it (accept(2))
             if self._room() <= 0:
                 sock.close()
-                self._turned_away("no descriptors left for clients")
-                self._pause()
+                self._turned_away("no descriptors left for more")
+                full = True
                 continue
             self._accepted(sock, source_of(address[0]), join_address(address[0], address[1]))
+        if full:
+            self._pause()
 
     def _shed(self, listener: socket.socket) -> None:
         """Takes one connection with the descriptor kept for this and closes it, so that its client does not

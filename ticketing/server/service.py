@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,10 @@ class Service:
         self.certificate_ends_ms: int | None = None
         self.certificate_fault: str | None = None
         """Why the node's own certificate would not pass at its peers; an alarm."""
+        self.loop_busy = 0.0
+        """Share of one core that the loop's thread used in the last ten seconds; near 1 it misses
+        heartbeats.
+        """
         self._listeners = listeners
         self._load = load
         self._watch = watch
@@ -177,17 +182,27 @@ class Service:
         """
         async with self._reloading:
             try:
-                await self._reload()
+                fresh, contexts = await self._read_anew()
             except Exception as error:  # whatever is wrong with a file: the old settings stay in force
                 self.reload_fault = str(error)
                 self.log("error", "reload failed, the former settings stay", reason=str(error))
-            else:
-                self.reload_fault = None
-                self.log("audit", "reloaded")
-                await self._check_certificate()
-            return self.reload_fault
+                return self.reload_fault
+            node_settings = msgspec.structs.replace(
+                self.settings.node,
+                client_tokens=fresh.node.client_tokens,
+                peer_secrets=fresh.node.peer_secrets,
+            )
+            self.settings = msgspec.structs.replace(
+                self.settings, node=node_settings, admin_token=fresh.admin_token, tls=fresh.tls
+            )
+            self.shell.tls = contexts
+            self.node.reload(node_settings)
+            self.reload_fault = None
+            self.log("audit", "reloaded")
+            await self._check_certificate()
+            return None
 
-    async def _reload(self) -> None:
+    async def _read_anew(self) -> tuple[ServerSettings, TlsContexts | None]:
         fresh = self.settings
         if self._load is not None:
             fresh = await self._loop.run_in_executor(None, self._load)
@@ -196,20 +211,13 @@ class Service:
         contexts = None
         if fresh.tls is not None:
             contexts = await self._loop.run_in_executor(None, TlsContexts, fresh.tls)
-        node_settings = msgspec.structs.replace(
-            self.settings.node,
-            client_tokens=fresh.node.client_tokens,
-            peer_secrets=fresh.node.peer_secrets,
-        )
-        self.settings = msgspec.structs.replace(
-            self.settings, node=node_settings, admin_token=fresh.admin_token, tls=fresh.tls
-        )
-        self.shell.tls = contexts
-        self.node.reload(node_settings)
+        return fresh, contexts
 
     async def _watch_files(self) -> None:
         while True:
+            begun_s, used_s = self._loop.time(), time.thread_time()
             await asyncio.sleep(WATCH_S)
+            self.loop_busy = (time.thread_time() - used_s) / max(self._loop.time() - begun_s, 1e-3)
             now = await self._loop.run_in_executor(None, self._signatures)
             if now != self._seen:
                 self._seen = now
@@ -253,7 +261,11 @@ class Service:
     # --- the admin plane
 
     async def _serve_admin(self) -> None:
-        plane_class = await self._loop.run_in_executor(None, _load_admin_plane)
+        try:
+            plane_class = await self._loop.run_in_executor(None, _load_admin_plane)
+        except ImportError as error:
+            self.log("error", "no admin plane", reason=str(error))
+            return
         plane = plane_class(
             self.node,
             self.log,
@@ -280,6 +292,7 @@ class Service:
             "clients_at_the_door": len(clients.admission),
             "clients_turned_away": clients.turned_away,
             "peer_connections": len(self.shell.peers),
+            "loop_busy": round(min(self.loop_busy, 1.0), 3),
             "tls": self.settings.tls is not None,
             "certificate_ends_ms": self.certificate_ends_ms,
             "certificate_fault": self.certificate_fault,
@@ -289,7 +302,13 @@ class Service:
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._spawned_done)
+
+    def _spawned_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._loop.call_exception_handler({"message": "a task of the service failed", "exception": error})
 
 
 def _load_admin_plane() -> type[AdminPlane]:
