@@ -31,6 +31,9 @@ REDIAL_MIN_NS = 100 * MS
 REDIAL_MAX_NS = 1 * S
 SILENT_NS = 3 * S
 """A link whose other end was not heard for this long is dialled anew: after a cut, TCP itself would wait longer."""
+DESERTED_NS = 12 * S
+"""An accepted link on which nothing came for this long is closed. This end never speaks on it, so TCP would never
+find out that the other end is gone, and a process that ended would count as linked for ever."""
 INBOUND_MAX = 64
 """Accepted links, proved or not; past it a newcomer is hung up on."""
 BUFFERED_MAX = 8 << 20
@@ -100,7 +103,7 @@ class Target:
 class LinkState:
     """The node's side of one link, kept in `Link.logic`."""
 
-    __slots__ = ("decoder", "handshake", "peer", "since_ns", "target")
+    __slots__ = ("decoder", "handshake", "heard_ns", "peer", "since_ns", "target")
 
     def __init__(self, target: Target | None, since_ns: int) -> None:
         self.target = target
@@ -108,6 +111,7 @@ class LinkState:
         self.decoder: FrameDecoder | None = None
         self.peer: LinkPeer | None = None
         self.since_ns = since_ns
+        self.heard_ns = since_ns
 
 
 class Peers:
@@ -205,7 +209,7 @@ class Peers:
         if not link.inbound:
             self._fail(link, state, "the acceptor of a link spoke on it", now_ns)
             return
-        self.heard_ns[peer.facts.incarnation] = now_ns
+        self.heard_ns[peer.facts.incarnation] = state.heard_ns = now_ns
         for kind, payload in decoder.feed(data):
             self._host.peer_message(peer, link, kind, payload)
         if decoder.failure:
@@ -394,7 +398,10 @@ class Peers:
                 self._close(link, now_ns)
         for link in list(self._inbound):
             state: LinkState = link.logic
-            if state.peer is None and now_ns - state.since_ns > HANDSHAKE_NS:
+            if state.peer is None:
+                if now_ns - state.since_ns > HANDSHAKE_NS:
+                    self._close(link, now_ns)
+            elif now_ns - state.heard_ns > DESERTED_NS:
                 self._close(link, now_ns)
         for incarnation in [known for known in self.heard_ns if not self.linked(known)]:
             if now_ns - self.heard_ns[incarnation] > 10 * S:
