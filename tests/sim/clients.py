@@ -28,6 +28,7 @@ class Manners:
         "hold_ns",
         "keys",
         "late",
+        "leases",
         "legacy",
         "outstanding",
         "stray",
@@ -37,7 +38,8 @@ class Manners:
 
     def __init__(self, world: World) -> None:
         choice = world.rng.choice
-        self.keys = choice((1, 2, 5, 50))
+        self.keys = choice((1, 2, 5, 50, 1500))
+        self.leases: Sequence[int] = choice(((1, 2, 2, 5, 10), (1,), (30, 250)))
         self.think_ns = (1 * MS, choice((20, 200, 1000)) * MS)
         self.outstanding = choice((1, 3, 10))
         self.hold_ns = (0, choice((5, 100, 1500)) * MS)
@@ -210,7 +212,7 @@ class Client:
         world, manners = self.world, self.manners
         key = b"key-%d" % world.rng.randrange(manners.keys)
         wait = world.rng.choice(manners.waits)
-        lease = world.rng.choice((1, 2, 2, 5, 10))
+        lease = world.rng.choice(manners.leases)
         owner = world.rng.getrandbits(63) | TOP_BIT
         op = "A" if world.chance(manners.legacy) else "Q"
         request = Request(op, key, owner, session.number, world.now, wait=wait, lease=lease)
