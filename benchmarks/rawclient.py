@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import cast
 
 from ticketing.protocol import frames
 from ticketing.protocol.decoder import Reply, ReplyDecoder
@@ -29,8 +30,7 @@ class RawSession(asyncio.Protocol):
         self.on_reply: ReplyHandler = lambda _reply: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         handshake = self._handshake
