@@ -7,9 +7,10 @@ The node sets `desk` while this process leads and serves, `holding` while it lea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ticketing.locks.desk import Desk
+from ticketing.locks.held import Held
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, S
 from ticketing.node.shell import Shell
@@ -28,7 +29,12 @@ from ticketing.protocol.handshake import (
 KEEPALIVE_NS = 3 * S
 """A session to which nothing was written for this long gets a `\\n` (spec 3)."""
 SCAN_TICKS = 10
+SCAN_NS = S
+"""So a session that is passed over now is looked at again this much later."""
+HELD_SLICE = 1_000
+"""Held requests that reach the desk in one turn."""
 """Every session is looked at for its keep-alive once in so many ticks of the node's housekeeping."""
+_GRANTS = (frames.GRANTED, frames.GRANTED_WAITED)
 ANNOUNCE_SLICE = 2_000
 """Sessions told of a new leader in one turn."""
 
@@ -59,8 +65,14 @@ class Clients:
         self._ready: dict[ClientSession, None] = {}
         self.desk_of_lead: Desk | None = None
         """The desk of the present lead whether or not it may answer: the ends of sessions always reach it."""
-        self._by_source: dict[str, dict[ClientSession, None]] = {}
+        self.mute = False
+        """This process leads and a majority has yet to confirm it: what is in `out` stays there."""
+        self.overtaken_by: Mapping[bytes, Held] | None = None
+        """Answers in `out` may be older than the state: a grant among them is told only if it still holds here."""
+        self._by_source: dict[str, _Source] = {}
         self._held: deque[tuple[ClientSession, Request, int]] = deque()
+        self._serving: Desk | None = None
+        """Becomes `desk` once everything held has reached it."""
         self._scan: deque[ClientSession] = deque()
         self._announcing: Iterator[ClientSession] | None = None
         self.counters: dict[str, int] = {
@@ -71,6 +83,7 @@ class Clients:
             "moved": 0,
             "bad_frame": 0,
             "too_many_sessions": 0,
+            "overtaken": 0,
         }
 
     # --- facts for status
@@ -151,8 +164,8 @@ class Clients:
         self._opening.pop(session, None)
         if self._ready.pop(session, False) is None:
             source = self._by_source[session.source]
-            del source[session]
-            if not source:
+            del source.sessions[session]
+            if not source.sessions:
                 del self._by_source[session.source]
             elif by_timeout:
                 self._probe_source(source, self._shell.elapsed_ns())
@@ -160,7 +173,8 @@ class Clients:
 
     def end(self, session: ClientSession, last: bytes) -> None:
         """Ends a session of our own accord: what stands in its `out` still goes, then `last`, then EOF (spec 3)."""
-        if session.out and not self.holding:
+        if session.out and not self.mute:
+            self._revise(session)
             self._shell.write(session, b"".join(session.out))
             session.out.clear()
         # What is still in `out` was not handed to the transport, so a grant in it is released by the desk.
@@ -184,7 +198,8 @@ class Clients:
         last = frames.encode_error(reason)
         for session in (*self._ready, *self._opening):
             if not session.ended:
-                pending = b"".join(session.out)
+                self._revise(session)
+                pending = b"" if self.mute else b"".join(session.out)
                 session.out.clear()
                 self._finish(session, pending + last)
 
@@ -208,6 +223,9 @@ class Clients:
             self._shell.log("warning", "not a client of ours", remote=session.remote, reason=outcome)
             self._finish(session, frames.encode_error(outcome))
             return b""
+        if self.stopping:
+            self._finish(session, b"Eshutting_down\n")
+            return b""
         if len(self._ready) >= self._settings.limits.sessions:
             self.counters["too_many_sessions"] += 1
             self._finish(session, b"Etoo_many_sessions\n")
@@ -215,7 +233,10 @@ class Clients:
         session.handshake = None
         self._opening.pop(session, None)
         self._ready[session] = None
-        self._by_source.setdefault(session.source, {})[session] = None
+        source = self._by_source.get(session.source)
+        if source is None:
+            source = self._by_source[session.source] = _Source()
+        source.sessions[session] = None
         self._scan.append(session)
         self.counters["sessions_opened"] += 1
         self._shell.admitted(session)
@@ -264,22 +285,33 @@ class Clients:
         )
 
     def serve(self, desk: Desk) -> None:
-        """The lead may answer from now on: requests that were held reach the desk in their order."""
-        self.desk = desk
-        self.holding = False
-        held, self._held = self._held, deque()
-        for session, request, read_ns in held:
+        """The lead may answer from now on. `drain` follows."""
+        self._serving = desk
+
+    def drain(self) -> bool:
+        """One slice of the requests that were held reaches the desk, in their order; whether more are left."""
+        desk, held = self._serving, self._held
+        if desk is None:
+            return False
+        for _ in range(min(HELD_SLICE, len(held))):
+            session, request, read_ns = held.popleft()
             if not session.ended:
                 dispatch(desk, session, [request], read_ns)
+        if held:
+            return True
+        self.desk = desk
+        self._serving = None
+        self.holding = False
+        return False
 
     def hold(self) -> None:
         """This process leads but may not answer (yet, or after a gap in its loop)."""
-        self.desk = None
+        self.desk = self._serving = None
         self.holding = True
 
     def stand_down(self) -> None:
         """This process does not lead (any more): what was held was never proposed and is answered so."""
-        self.desk = None
+        self.desk = self._serving = None
         self.holding = False
         held, self._held = self._held, deque()
         for session, request, _read_ns in held:
@@ -321,16 +353,52 @@ class Clients:
     def write_out(self, now_ns: int) -> None:
         """Hands everything that this turn answered to the transports: one write a session."""
         write = self._shell.write
-        dirty, self.dirty = self.dirty, []
-        if self.desk_of_lead is not None:
-            self.desk_of_lead.dirty = self.dirty  # type: ignore[assignment]
+        dirty = self.dirty  # the desks' own list: it stays the same one
+        revise = self.overtaken_by is not None
         for session in dirty:
             session.queued = False
+            if revise:
+                self._revise(session)
             out = session.out
             if out and not session.ended:
                 write(session, out[0] if len(out) == 1 else b"".join(out))
                 session.written_ns = now_ns
             out.clear()
+        dirty.clear()
+        self.overtaken_by = None
+
+    def take_grants(self) -> list[ClientSession]:
+        """Takes the grants out of what waits to be written, and returns their sessions.
+
+        For a lead that ended before a majority had confirmed it: nobody here can say whether they still hold.
+        """
+        sessions = []
+        for session in self.dirty:
+            others = [frame for frame in session.out if frame[0] not in _GRANTS]
+            if len(others) < len(session.out):
+                session.out[:] = others
+                sessions.append(session)
+        return sessions
+
+    def _revise(self, session: ClientSession) -> None:
+        """A grant whose token no longer holds the key is told as `T` (spec 4)."""
+        holds = self.overtaken_by
+        if holds is None:
+            return
+        out = session.out
+        for place, frame in enumerate(out):
+            if frame[0] == frames.GRANTED:
+                header = frames.GRANTED_HEADER
+            elif frame[0] == frames.GRANTED_WAITED:
+                header = frames.GRANTED_WAITED_HEADER
+            else:
+                continue
+            token, owner = header.unpack_from(frame)[1:3]
+            key = frame[header.size : -1]
+            held = holds.get(key)
+            if held is None or held.token != token:
+                self.counters["overtaken"] += 1
+                out[place] = frames.encode_timeout(owner, key)
 
     # --- keep-alives and probes
 
@@ -343,7 +411,7 @@ class Clients:
             session = scan.popleft()
             if session.ended:
                 continue
-            if now_ns - session.written_ns >= KEEPALIVE_NS - KEEPALIVE_NS // SCAN_TICKS:
+            if now_ns - session.written_ns >= KEEPALIVE_NS - SCAN_NS:
                 self._append(session, frames.KEEPALIVE)
             scan.append(session)
 
@@ -354,11 +422,24 @@ class Clients:
             session.probed_ns = now_ns
             self._append(session, frames.KEEPALIVE)
 
-    def _probe_source(self, sessions: dict[ClientSession, None], now_ns: int) -> None:
+    def _probe_source(self, source: _Source, now_ns: int) -> None:
         """A session died of silence: the others of its source may have died with their host (spec 4)."""
-        for session in sessions:
+        if source.probed_ns is not None and now_ns - source.probed_ns < KEEPALIVE_NS:
+            return
+        source.probed_ns = now_ns
+        for session in source.sessions:
             if now_ns - session.heard_ns >= KEEPALIVE_NS:
                 self.probe(session)
+
+
+class _Source:
+    """The sessions of one client host."""
+
+    __slots__ = ("probed_ns", "sessions")
+
+    def __init__(self) -> None:
+        self.sessions: dict[ClientSession, None] = {}
+        self.probed_ns: int | None = None
 
 
 def dispatch(desk: Desk, session: ClientSession, requests: list[Request], now_ns: int) -> None:

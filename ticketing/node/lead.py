@@ -17,7 +17,7 @@ WALL_PER_MS = 1_000_000
 class Lead:
     """One term's leadership. It is dropped whole when the lead ends, so nothing of it outlives the term."""
 
-    __slots__ = ("_barriers", "_clock", "_raft", "_settings", "_state", "desk", "serving", "since_ns", "term")
+    __slots__ = ("_clock", "_raft", "_refused", "_settings", "_state", "desk", "serving", "since_ns", "term")
 
     def __init__(
         self, raft: Raft, state: ReplicatedState, clock: ClockHealth, settings: NodeSettings, now_ns: int
@@ -31,6 +31,8 @@ class Lead:
         self.since_ns = now_ns
         self.serving = False
         """The state of all former leaders is applied here and the lead is confirmed: requests may be answered."""
+        self._refused: tuple[list[LockCommand], bytes] | None = None
+        """An entry that Raft did not take, with its bytes: it goes before anything else is decided."""
         self.desk = Desk(
             state.table,
             DeskLimits(
@@ -50,8 +52,18 @@ class Lead:
         desk.wall_ms = wall_ns // WALL_PER_MS
         desk.gate_open = self.gate(now_ns, wall_ns)
 
+    def pause(self) -> None:
+        """Requests may not be answered for now: the desk decides nothing, whatever is applied meanwhile. What
+        would follow is kept and decided under the gate of the turn in which the lead serves again.
+        """
+        self.serving = False
+        self.desk.room = self.desk.reserved_room = 0
+
     def _allow(self) -> None:
         raft, desk = self._raft, self.desk
+        if not self.serving or self._refused is not None:
+            desk.room = desk.reserved_room = 0
+            return
         room = raft.room(reserved=False)
         desk.room = max(0, room - ENTRY_OVERHEAD_MAX)
         desk.reserved_room = max(0, raft.room(reserved=True) - room - ENTRY_OVERHEAD_MAX)
@@ -64,8 +76,8 @@ class Lead:
         configuration = raft.configuration
         return self._clock.gate(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
 
-    def run_due(self, now_ns: int) -> bool:
-        """Waits that are over and leases that ran out; whether work is left for another turn."""
+    def run_due(self, now_ns: int) -> None:
+        """Waits that are over and leases that ran out."""
         desk = self.desk
         raft = self._raft
         configuration = raft.configuration
@@ -73,23 +85,34 @@ class Lead:
             now_ns, raft.me, configuration.voters, configuration.outgoing
         )
         desk.run_due(now_ns)
-        return desk.more
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the desk can go on at once with what it has cut into slices or kept for want of room."""
+        return self.serving and self.desk.more
 
     def propose(self, now_ns: int) -> bool:
-        """Hands what the desk has gathered to Raft as one entry; whether there was anything."""
-        desk = self.desk
-        commands: list[LockCommand] = desk.take_pending(now_ns)
-        if commands:
-            data = encode_commands(commands)
-            index = self._raft.propose(data, now_ns, decoded=commands, reserved=True)
-            # The desk stayed within the room that Raft stated at the beginning of the turn.
-            assert index, (
-                f"an entry of {len(data)} bytes was refused: {self._raft.refusal(len(data), reserved=True)}"
-            )
+        """Hands what the desk has gathered to Raft as one entry; whether there was anything to be begun."""
+        desk, raft = self.desk, self._raft
+        proposed = False
+        # While the lead is given away nothing is taken from the desk: what was never proposed is then known
+        # as such (spec 4, `V`).
+        if raft.transferring is None:
+            if self._refused is None and desk.has_pending:
+                commands: list[LockCommand] = desk.take_pending(now_ns)
+                self._refused = commands, encode_commands(commands)
+            if self._refused is not None:
+                # Raft appends entries of its own (changes of members), so the room that it stated when the
+                # turn began may be gone by now.
+                commands, data = self._refused
+                if raft.propose(data, now_ns, decoded=commands, reserved=True):
+                    self._refused = None
+                    proposed = True
+                self._allow()
         if desk.barrier_wanted:
-            desk.barrier_begun(self._raft.begin_barrier())
+            desk.barrier_begun(raft.begin_barrier())
             return True
-        return bool(commands)
+        return proposed
 
     def applied(self, commands: list[LockCommand], outcomes: list[int], now_ns: int, *, mine: bool) -> None:
         """An entry of lock commands was applied: its requests are answered."""

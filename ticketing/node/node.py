@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from ticketing.locks.codec import UnknownEntry
+from ticketing.locks.desk import Desk
 from ticketing.locks.restore import BadSnapshot
+from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
 from ticketing.node import clock_messages, snapshots
 from ticketing.node.clients import Clients
@@ -26,7 +28,7 @@ from ticketing.node.link import PeerKind
 from ticketing.node.membership import Membership
 from ticketing.node.peers import Peers
 from ticketing.node.session import ClientSession
-from ticketing.node.settings import NodeSettings, Place
+from ticketing.node.settings import NodeSettings, Place, S
 from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
 from ticketing.node.state import ReplicatedState, formed_state
@@ -40,9 +42,13 @@ from ticketing.raft.types import BLANK, MS, Base, Entry, EntryKind, Member
 GAP_NS = 150 * MS
 """A turn that begins this much later than the former one ended shows that the own loop stood still."""
 TICK_NS = 50 * MS
+LEAD_MOVES_NS = 2 * S
+"""How soon a leader whose own clock is outside tries again to give its lead away."""
 PASSES_MAX = 8
 """Rounds of propose, commit and apply in one flush; what is left then waits for the next turn."""
 DISMANTLE_SLICE = 2_000
+STEP_DOWN_SLICE = 5_000
+"""Waiters told in one turn that their leader's lead is over."""
 
 
 class Node:
@@ -70,6 +76,11 @@ class Node:
         self._sender: snapshots.SnapshotSender | None = None
         self._receivers: dict[Link, snapshots.SnapshotReceiver] = {}
         self._replaced: list[LockTable] = []
+        self._closing: list[tuple[Desk, list[DeskSession]]] = []
+        """Desks of leads that are over whose waiters are still being told so, in slices, and the sessions that
+        have to go after that.
+        """
+        self._lead_moves_ns = self._seen_ns
         self._work_left = False
         self._rounds = 0
 
@@ -91,6 +102,7 @@ class Node:
         now_ns = self.shell.elapsed_ns()
         if not self._in_turn:
             self._in_turn = True
+            self._work_left = False
             self.shell.request_flush()
             gap_ns = now_ns - self._seen_ns
             if gap_ns > GAP_NS:
@@ -115,29 +127,54 @@ class Node:
     def flush(self) -> None:
         """Ends a turn."""
         now_ns = self.shell.elapsed_ns()
-        self._work_left = False
-        raft = self.raft
-        if raft is not None:
-            self._pass(raft, now_ns)
+        gap_ns = now_ns - self._seen_ns
+        if gap_ns > GAP_NS:
+            # Between the reading and here. What was decided stands under this turn's gate and may be proposed.
+            if self.lead is not None and self.lead.serving:
+                self.lead.propose(now_ns)
+            self._after_gap(gap_ns, now_ns)
+        if self._closing:
+            self._go_on_closing(now_ns)
+        if self.raft is not None:
+            self._pass(self.raft, now_ns)
         if self.clients.run_announcement():
             self._work_left = True
-        if self.lead is None or (raft is not None and raft.confirmed):
+        if not self.clients.mute:
             self.clients.write_out(now_ns)
         self._in_turn = False
         self._seen_ns = now_ns
 
     def _pass(self, raft: Raft, now_ns: int) -> None:
         lead = self.lead
-        if lead is not None and lead.serving and lead.run_due(now_ns):
-            self._work_left = True
+        if lead is not None and lead.serving:
+            if self.clients.drain():
+                self._work_left = True
+            lead.run_due(now_ns)
+        applying = 0
         for _ in range(PASSES_MAX):
             proposed = lead is not None and lead.serving and lead.propose(now_ns)
             output = raft.take_output(now_ns)
+            began = self.lead is not None and self.lead.serving
             self._carry_out(output, now_ns)
             lead = self.lead
-            if not proposed and not output.committed and not output.barriers:
-                return
-        self._work_left = True
+            applying += bool(output.committed)
+            if applying > 1:
+                # A grant of the first pass may have ended in a later one (spec 4).
+                self._overtaken()
+            began = not began and lead is not None and lead.serving
+            if not (proposed or output.committed or output.barriers or began):
+                break
+        else:
+            self._work_left = True
+            if lead is not None and lead.serving:
+                # Nothing that was decided under this turn's gate is left for a later one.
+                lead.propose(now_ns)
+        if lead is not None and lead.has_more:
+            self._work_left = True
+
+    def _overtaken(self) -> None:
+        assert self.state is not None
+        self.clients.overtaken_by = self.state.table.held
 
     def _carry_out(self, output: Output, now_ns: int) -> None:
         """The duties of one output of Raft, in order: send, apply, answer."""
@@ -170,7 +207,7 @@ class Node:
             mine = entry.decoded is not None and lead is not None and entry.term == lead.term
             try:
                 applied = state.apply(entry)
-            except UnknownEntry as error:
+            except (UnknownEntry, msgspec.DecodeError) as error:
                 # Skipping it would part this node from the others (spec 6).
                 self.shell.stop(1, f"log entry {entry.index} cannot be applied: {error}")
                 raise
@@ -191,8 +228,9 @@ class Node:
         if lead is not None:
             due_ns = lead.next_deadline_ns()
             if due_ns is not None:
-                deadline_ns = min(deadline_ns, due_ns)
-        if self._work_left or self._sender is not None or self._replaced:
+                # What is due and could not be done for want of room does not become possible by haste.
+                deadline_ns = min(deadline_ns, max(due_ns, self._seen_ns + MS))
+        if self._work_left or self._sender is not None or self._replaced or self._closing:
             deadline_ns = min(deadline_ns, self._seen_ns + RETRY_NS)
         return deadline_ns
 
@@ -224,6 +262,7 @@ class Node:
         self.membership.tick(now_ns)
         if self.raft is not None:
             self._sync_lead(now_ns)
+            self._move_lead_from_odd_clock(self.raft, now_ns)
 
     # --- the lead
 
@@ -247,24 +286,32 @@ class Node:
         quarantine = state.in_quarantine(now_ns)
         if lead is not None:
             serving = raft.confirmed and state.applied_term == raft.term and not quarantine
+            serving = serving and not self._closing
             if serving != lead.serving:
-                lead.serving = serving
                 if serving:
+                    lead.serving = True
                     lead.desk.open()
                     now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
                     lead.begin_turn(now_ns, wall_ns)
                     self.clients.serve(lead.desk)
-                    self._work_left = True
+                    if self.clients.drain():
+                        self._work_left = True
                     self.shell.log("info", "serving", term=raft.term, keys=len(state.table.held))
                 else:
+                    lead.pause()
                     self.clients.hold()
             elif not serving and quarantine:
                 self.clients.stand_down()
+        mute = lead is not None and not raft.confirmed
+        if mute or self.clients.mute:
+            # Answers that wait are looked at again before they leave: others may have led meanwhile.
+            self._overtaken()
+        self.clients.mute = mute
         leader = raft.leader
         address = self._client_address(leader) if leader is not None else None
-        self.clients.moved_to = address
+        self.clients.moved_to = address if leader != raft.me else None
         known = lead.serving if lead is not None else state.applied_term == raft.term and not quarantine
-        self.clients.announce(address if known else None)
+        self.clients.announce(address if known and not self._closing else None)
 
     def _drop_ended_lead(self, raft: Raft, now_ns: int) -> None:
         """A lead that has just ended decides nothing more, not even for what else came in this turn."""
@@ -276,17 +323,48 @@ class Node:
         self.lead = None
         raft = self.raft
         assert raft is not None
+        unconfirmed = self.clients.take_grants() if self.clients.mute else []
+        self.clients.mute = False
         self.clients.moved_to = self._client_address(raft.leader) if raft.leader is not None else None
         self.clients.announce(None)
-        stranded = lead.desk.step_down(now_ns)
+        stranded = lead.desk.step_down(now_ns, STEP_DOWN_SLICE)
         self.clients.desk_of_lead = None
         self.clients.stand_down()
-        for session in stranded:
-            self.clients.move(session)  # type: ignore[arg-type]
+        self._closing.append((lead.desk, [*stranded, *unconfirmed]))
+        self._close_done()
         if self._sender is not None:
             self._drop_sender(self._sender.member)
         self.membership.lead_ended()
         self.shell.log("info", "not leading any more", term=raft.term)
+
+    def _go_on_closing(self, now_ns: int) -> None:
+        """Another slice of waiters of a lead that is over: each was never proposed and is told so."""
+        self._closing[0][0].run_due(now_ns)
+        self._close_done()
+        if not self._closing and self.raft is not None:
+            self._sync_lead(now_ns)
+
+    def _close_done(self) -> None:
+        """Sessions with requests that cannot be answered go last: their other requests have an answer."""
+        while self._closing and not self._closing[0][0].more:
+            _desk, stranded = self._closing.pop(0)
+            for session in stranded:
+                self.clients.move(session)  # type: ignore[arg-type]
+
+    def _move_lead_from_odd_clock(self, raft: Raft, now_ns: int) -> None:
+        """A leader whose own wall clock is the one outside gives its lead to a voter inside (spec 8)."""
+        lead = self.lead
+        if lead is None or not lead.serving or lead.desk.gate_open or now_ns < self._lead_moves_ns:
+            return
+        now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
+        configuration = raft.configuration
+        fit = self.clock.odd_one_out(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
+        for target in fit:
+            if self.peers.is_up(target.incarnation):
+                self._lead_moves_ns = now_ns + LEAD_MOVES_NS
+                refused = self.transfer_to(target, now_ns)
+                self.shell.log("audit", "own clock outside: giving the lead away", refused=refused)
+                return
 
     def _client_address(self, member: Member) -> str | None:
         assert self.state is not None
@@ -302,7 +380,8 @@ class Node:
             # What the desk has gathered in this turn goes into the log first: nothing is taken afterwards.
             lead.propose(now_ns)
         refused = raft.transfer(target, now_ns)
-        lead.begin_turn(now_ns, self.shell.wall_ns())
+        if lead.serving:
+            lead.begin_turn(now_ns, self.shell.wall_ns())
         return refused
 
     # --- becoming a member
