@@ -51,7 +51,7 @@ class Chaos:
     def run(self) -> None:
         network = self.network
         network.run_to_leader()
-        stormy_until = network.now + 3 * S
+        stormy_until = network.now + 2 * S
         while network.now < stormy_until:
             network.run(self.rng.randrange(2 * MS, 90 * MS))
             self.rng.choice(self.actions)()
@@ -203,9 +203,7 @@ class Chaos:
     # --- peace
 
     def recover(self) -> None:
-        """Nothing fails any more: there is a leader soon, it takes proposals, and all its members come
-        level.
-        """
+        """Nothing fails any more: a leader comes soon, takes proposals, and all its members come level."""
         network = self.network
         network.heal()
         network.delay_ns = (1 * MS, 2 * MS)

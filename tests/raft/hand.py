@@ -53,9 +53,7 @@ def change(term: int, configuration: Configuration) -> WireEntry:
 
 
 class Hand:
-    """The member `me`. Every call ends a turn; what the turn put out is in `output` and added to
-    `committed`.
-    """
+    """The member `me`. Every call ends a turn; what that put out is in `output`, and `committed` grows."""
 
     def __init__(
         self,

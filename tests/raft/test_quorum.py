@@ -55,9 +55,7 @@ def test_a_vote_is_won_by_both_majorities_and_lost_when_no_answer_can_win_it_any
 def test_any_two_joint_decisions_share_a_member_with_either_simple_one(
     old: list[Member], new: list[Member]
 ) -> None:
-    """What makes the joint step safe: it cannot win beside a decision of the old or of the new voters
-    alone.
-    """
+    """The joint step is safe: it cannot win beside a decision of the old or of the new voters."""
     joint = Configuration(tuple(new), tuple(old))
     for half in (old, new):
         minority = half[: (len(half) - 1) // 2]

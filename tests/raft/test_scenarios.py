@@ -1,6 +1,4 @@
-"""Field reports played through in a whole network; `Network` asserts the safety properties after every
-event.
-"""
+"""Field reports played through in a network; `Network` asserts what is safe after every event."""
 
 from __future__ import annotations
 
@@ -12,8 +10,15 @@ import pytest
 from tests.raft.network import Network, Process, S
 from ticketing.raft.election import Role
 from ticketing.raft.membership import swapping, with_learner
-from ticketing.raft.messages import AppendEntries, PreVoteRequest, TimeoutNow, VoteRequest
-from ticketing.raft.types import MS, Configuration, ConfigurationChange, Member, RaftSettings
+from ticketing.raft.messages import (
+    AppendEntries,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteRequest,
+    WireEntry,
+    encode_change,
+)
+from ticketing.raft.types import MS, Base, Configuration, ConfigurationChange, EntryKind, Member, RaftSettings
 
 
 def others(network: Network, member: Member) -> list[Member]:
@@ -400,3 +405,50 @@ def test_a_long_pause_of_a_follower_starts_no_election() -> None:
     network.run(2 * S)
     assert not {PreVoteRequest.__name__, VoteRequest.__name__} & set(network.sent)
     assert network.leader() is leader
+
+
+def test_9_only_a_learner_can_lead_after_crashes_in_a_replacement_and_it_does() -> None:
+    """Voters A to E, N to take E's place; A (term 2) and C (term 3) crash. Who is left, and the last entries:
+
+    B has the joint configuration of term 2, D and E what lies before it, and N, a learner in its own log, the
+    first entry of C's term. B needs N, which refuses; D and E need B, which refuses. N alone is refused by
+    nobody.
+    """
+    network = Network(17, voters=5)
+    a, b, c, d, e = network.processes
+    network.crash(a)
+    network.crash(c)
+    n = network.start_blank()
+    voters = Configuration((a, b, c, d, e))
+    learning = with_learner(voters, n)
+    joint = swapping(learning, e, n)
+
+    def entry(term: int, kind: EntryKind, configuration: Configuration | None = None) -> WireEntry:
+        data = b"" if configuration is None else encode_change(ConfigurationChange(configuration))
+        return WireEntry(term, kind, data, 0)
+
+    first = entry(2, EntryKind.CONFIGURATION, learning)
+    network.raft(n).restore(Base(1, 1, voters), network.processes[n].now())
+    for sender, term, member, entries in (
+        (a, 2, b, [first, entry(2, EntryKind.CONFIGURATION, joint)]),
+        (a, 2, d, [first]),
+        (a, 2, e, [first]),
+        (c, 3, n, [first, entry(3, EntryKind.EMPTY)]),
+    ):
+        process = network.processes[member]
+        process.raft.step(sender, AppendEntries(term, 1, 1, 1, 2, entries), process.now())
+        network.flush(process)
+    led: list[Member] = []
+
+    def voter_leads() -> bool:
+        leader = network.leader()
+        if leader is not None and leader.member not in led:
+            led.append(leader.member)
+        return leader is not None and leader.raft.own_term_committed and leader.member != n
+
+    assert network.run(20 * S, voter_leads)
+    assert led[0] == n
+    assert len(led) == 2, "it hands over at once, for it is no voter"
+    leader = network.run_to_leader()
+    assert leader.raft.configuration == learning, "the joint configuration was never decided"
+    decide(network)

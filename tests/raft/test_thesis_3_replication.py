@@ -1,6 +1,4 @@
-"""Raft thesis, section 3.5 (replication), 3.6.2 (commitment of earlier terms), 10.2.1 (batches,
-pipelines).
-"""
+"""Raft thesis, 3.5 (replication), 3.6.2 (entries of earlier terms), 10.2.1 (batches, pipelines)."""
 
 import pytest
 
@@ -349,9 +347,7 @@ def test_a_follower_compacts_as_well() -> None:
 
 
 def test_what_is_formed_is_behind_no_blank_log() -> None:
-    """An append that would fit an empty log must not replace the snapshot: the forming's state is in no
-    entry.
-    """
+    """An append must not stand for the snapshot: the forming's own state is in no entry."""
     blank = Hand(me=D, base=BLANK)
     assert isinstance(blank.append(A, 1, (1, 1), commands(1)), AppendRefusal)
     with pytest.raises(AssertionError):

@@ -1,6 +1,4 @@
-"""Raft thesis, chapter 4: configurations in force from their append, joint majorities, who may lead
-meanwhile.
-"""
+"""Raft thesis, chapter 4: when configurations are in force, joint majorities, who may lead."""
 
 import pytest
 

@@ -71,6 +71,16 @@ def test_6_4_a_barrier_needs_a_round_begun_after_it() -> None:
     assert hand.output.barriers == [identity]
 
 
+def test_6_4_an_answer_that_comes_late_takes_nothing_back() -> None:
+    hand = leader(FIVE)
+    identity = hand.raft.begin_barrier()
+    hand.turn()
+    hand.acknowledge(B)
+    hand.hear(B, AppendReply(2, 1, 2, 2))
+    hand.acknowledge(C)
+    assert hand.output.barriers == [identity]
+
+
 def test_6_4_a_barrier_comes_with_or_after_what_was_committed_at_its_begin() -> None:
     hand = leader()
     hand.propose(b"x")

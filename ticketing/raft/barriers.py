@@ -6,9 +6,7 @@ from collections import deque
 
 
 class Barriers:
-    """Barriers complete in the order in which they were begun: rounds and indexes never fall from one to the
-    next.
-    """
+    """Barriers complete in the order of their begin: rounds and indexes never fall from one to the next."""
 
     __slots__ = ("_pending",)
 

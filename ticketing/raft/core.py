@@ -69,9 +69,7 @@ class Output:
         self.snapshots_wanted: list[Member] = []
         """Members that answer and need a snapshot that was not begun; said again with every heartbeat."""
         self.given_up: list[Member] = []
-        """Members for whose catching up the log would have grown past its bound; it is no longer kept for
-        them.
-        """
+        """Members that would have kept the log past its bound; it is no longer kept for them."""
         self.rolled_back: list[Member] = []
         """Members that showed a shorter log than they had acknowledged: their process went back in time."""
         self.role_changed = False
@@ -108,8 +106,7 @@ class Raft:
     ) -> None:
         assert settings.election_timeout_min_ns >= settings.leader_lease_ns, settings
         assert settings.election_timeout_max_ns > settings.election_timeout_min_ns, settings
-        # Behind a formed domain lies state that is in no entry: only a snapshot brings a blank process behind
-        # it.
+        # Behind a formed domain lies state that is in no entry: a blank process needs a snapshot of it.
         assert bool(base.configuration.voters) == (base.index > 0), base
         self._replica = Replica(me, base, settings, rng, base.term if term is None else term, vote)
         self._election = Election(self._replica, now_ns)
@@ -183,17 +180,13 @@ class Raft:
 
     @property
     def own_term_committed(self) -> bool:
-        """Leading, and an entry of this term is committed: nothing that was ever committed is missing
-        here.
-        """
+        """Leading with an entry of this term committed: nothing ever committed is missing here."""
         lead = self._election.lead
         return lead is not None and lead.own_term_committed
 
     @property
     def confirmed(self) -> bool:
-        """Leading, and no gap of the own loop (see `after_gap`) waits to be followed by a majority's
-        answer.
-        """
+        """Leading, and no gap of the own loop (`after_gap`) waits for a majority's answer."""
         lead = self._election.lead
         return lead is not None and lead.confirmed
 
@@ -215,9 +208,7 @@ class Raft:
         return self._replica.log.base_index
 
     def progress(self, member: Member) -> ProgressView | None:
-        """How far a member of the newest configuration is; None for others and where this member does not
-        lead.
-        """
+        """How far a member of the newest configuration is; None for others, and unless leading."""
         lead = self._election.lead
         return None if lead is None else lead.replication.view(member)
 
@@ -298,9 +289,7 @@ class Raft:
         self._election.on_timeout_now(self._replica.term, now_ns)
 
     def leader_gone(self, now_ns: int) -> None:
-        """Redialling the leader was refused, or another incarnation answered: campaign after a fresh (0, 100]
-        ms.
-        """
+        """Redialling the leader was refused, or another incarnation answered: campaign after a fresh wait."""
         self._election.forget_leader(now_ns)
 
     # --- proposals
@@ -455,9 +444,7 @@ class Raft:
         return output
 
     def _compact(self, replication: Replication | None) -> None:
-        """Drops applied entries past `log_keep_bytes`, in steps of an eighth of it: dropping has a cost of
-        its own.
-        """
+        """Drops applied entries past `log_keep_bytes`, an eighth of it at a time: dropping costs."""
         replica = self._replica
         log = replica.log
         keep = replica.settings.log_keep_bytes

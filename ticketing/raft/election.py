@@ -1,6 +1,4 @@
-"""Roles and votes: who leads, who may, and for how long that is believed (Raft thesis, 3.4, 4.2.3, 6.2,
-9.6).
-"""
+"""Roles and votes: who leads, who may, how long that is believed (thesis 3.4, 4.2.3, 6.2, 9.6)."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class Election:
         self._heard_ns = 0
         self._answers: dict[Member, bool] = {}
         self._further = False
-        """A vote was refused because our own log is further, and no leader was heard since: perhaps only we
-        can lead.
-        """
+        """A vote was refused for our log is further, and no leader was heard since: we may be needed."""
         self.deadline_ns = 0
         self._restart_timer(now_ns)
         if replica.configurations.newest.voters == (replica.me,):
@@ -94,9 +90,7 @@ class Election:
         self._restart_timer(now_ns)
 
     def forget_leader(self, now_ns: int) -> None:
-        """The leader's process is gone for certain: campaign after a short wait instead of the long one (spec
-        9).
-        """
+        """The leader's process is gone for certain: campaign after a short wait (spec 9)."""
         if self.role is not Role.FOLLOWER or self.leader is None:
             return
         self.leader = None
@@ -111,9 +105,7 @@ class Election:
             self.stand_down(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Campaigns when the timer ran out, steps down when the lead is not confirmed by a majority any
-        more.
-        """
+        """Campaigns when the timer ran out; stands down when the lead is over."""
         if self.lead is not None:
             if not self.lead.tick(now_ns):
                 self.stand_down(now_ns)

@@ -8,9 +8,7 @@ from ticketing.raft.types import Base, Member
 
 
 class Follower:
-    """The acknowledgement of this turn. Of a term that is over by the end of the turn it is not sent any
-    more.
-    """
+    """The acknowledgement of this turn. If its term is over by the turn's end, it is not sent."""
 
     __slots__ = ("_last_index", "_leader", "_match", "_replica", "_round", "_term")
 

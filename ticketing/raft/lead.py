@@ -1,6 +1,4 @@
-"""What exists only while this member leads. It is dropped as a whole when the lead ends, so nothing outlives
-it.
-"""
+"""What exists only while this member leads; dropped as a whole when the lead ends."""
 
 from __future__ import annotations
 
@@ -115,9 +113,7 @@ class Lead:
             self._continue_change(now_ns)
 
     def _continue_change(self, now_ns: int) -> None:
-        """Whoever leads finishes a joint change; a leader that the final configuration leaves out goes
-        (thesis 4.2.2).
-        """
+        """Finishes a joint change, whoever began it; a leader that is left out goes (thesis 4.2.2)."""
         replica = self._replica
         configurations = replica.configurations
         if configurations.newest_index > replica.commit_index:
@@ -149,8 +145,7 @@ class Lead:
 
     def begin_barrier(self, identity: int) -> int:
         """A barrier for what is committed now; its id (a shared one perhaps)."""
-        # Until the own-term entry is committed, what earlier leaders committed is only known to lie before
-        # it.
+        # What earlier leaders committed is known only once the own-term entry, which follows it, is committed.
         index = max(self._replica.commit_index, self.term_start_index)
         self._round_wanted = True
         return self.barriers.begin(identity, self.replication.round + 1, index)
@@ -187,9 +182,7 @@ class Lead:
         return True
 
     def shift(self, shift_ns: int, now_ns: int) -> None:
-        """The own loop stood still: deadlines move on by that time, and the members' silence is not
-        theirs.
-        """
+        """The own loop stood still: deadlines move on, and the members' silence was not theirs."""
         if self.transfer is not None:
             self.transfer.deadline_ns += shift_ns
         for progress in self.replication.members.values():
@@ -239,7 +232,6 @@ class Lead:
             return not self._retiring
         if self.transfer.may_tell(progress.match, self._replica.log.last_index, replication.round):
             self._replica.send(progress.member, TimeoutNow(self._replica.term))
-            # A leader that is no voter has nothing to stay for: it is not part of the majority that it
-            # counts.
+            # A leader that is no voter has nothing to stay for: it is not in the majority that it counts.
             return not self._retiring
         return True

@@ -15,9 +15,7 @@ from operator import attrgetter
 from ticketing.raft.types import Entry
 
 ENTRY_OVERHEAD = 192
-"""Bytes counted for an entry beside its data: what CPython needs for it, so that byte bounds are memory
-bounds.
-"""
+"""Bytes counted for an entry beside its data, about CPython's own: byte bounds are memory bounds."""
 
 _term_of = attrgetter("term")
 
@@ -123,9 +121,7 @@ class Log:
         return self._end(upto) - self._end(after)
 
     def last_fitting(self, first: int, limit: int) -> int:
-        """The greatest index such that first..index are at most `limit` bytes; `first - 1` where not even one
-        fits.
-        """
+        """The last index with which first..index are at most `limit` bytes; `first - 1` if none fits."""
         position = first - self.base_index - 1
         return self.base_index + bisect_right(self._ends, self._end(first - 1) + limit, position)
 

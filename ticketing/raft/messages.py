@@ -23,9 +23,7 @@ class WireEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: Natural
     data: bytes
     age_us: Natural
-    """Microseconds since the sender's own stamp, by the sender's elapsed clock at this sending, rounded down
-    (spec 7).
-    """
+    """Microseconds since the sender's stamp, by its elapsed clock at this sending, rounded down (spec 7)."""
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -134,9 +132,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes | bytearray | memoryview) -> Message:
-    """The message of these bytes. Raises `msgspec.DecodeError` (`ValidationError` is one) for anything
-    else.
-    """
+    """The message of these bytes. Raises `msgspec.DecodeError` for anything else."""
     return _decoder.decode(data)
 
 

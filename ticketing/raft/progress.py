@@ -1,6 +1,4 @@
-"""How far one member is, as its leader sees it, and what may be sent to it now (Raft thesis, 3.5 and
-10.2.1).
-"""
+"""How far a member is, as its leader sees it, and what it may be sent (thesis 3.5, 10.2.1)."""
 
 from __future__ import annotations
 
@@ -28,17 +26,13 @@ class ProgressView(NamedTuple):
     next: int
     state: Flow
     heard_ns: int
-    """When it last answered an append of this lead. Before its first answer: when the lead, or its
-    membership, began.
-    """
+    """When it last answered this lead; before its first answer, when lead or membership began."""
     inflight_bytes: int
     rolled_back: bool
 
 
 class Progress:
-    """Invariants: match < next; `match` is acknowledged in this term; only a proof of a shorter log lowers
-    it.
-    """
+    """Invariants: match < next; `match` was acknowledged in this term; only a proof lowers it."""
 
     __slots__ = (
         "acked_round",
@@ -69,9 +63,7 @@ class Progress:
         self.waiting = False
         """PROBE: the one append is under way; the next goes with the next round."""
         self.acknowledged = 0
-        """The greatest match shown since its link was last renewed, and the newest round that had begun by
-        then.
-        """
+        """The greatest match shown on its present link; below, the newest round begun by then."""
         self.acknowledged_round = 0
         self.snapshot_index = 0
         """SNAPSHOT: the index of the snapshot on its way, 0 while none was begun."""
@@ -87,9 +79,7 @@ class Progress:
         self.snapshot_index = 0
 
     def renew_link(self) -> None:
-        """Its link ended or is new: what was under way is lost, and what it shows is judged from zero
-        again.
-        """
+        """Its link ended or is new: what was under way is lost, what it shows is judged from zero."""
         self.acknowledged = 0
         if self.flow is not Flow.SNAPSHOT:
             self.probe(self.match + 1)
@@ -101,9 +91,7 @@ class Progress:
         self.snapshot_index = 0
 
     def acknowledge(self, match: int, round_: int) -> bool:
-        """The member's log equals ours up to `match`; True where that is news. `round_` is the newest one
-        begun.
-        """
+        """Its log equals ours up to `match`; True if that is news. `round_` is the newest begun."""
         if match > self.acknowledged:
             self.acknowledged = match
             self.acknowledged_round = round_

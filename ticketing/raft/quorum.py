@@ -1,6 +1,4 @@
-"""Majorities, alone and joint (Raft thesis, 4.3). Pure functions over values that grow: indexes, rounds,
-times.
-"""
+"""Majorities, alone and joint (thesis 4.3): pure functions over indexes, rounds and times."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a member has whatever role it plays: term, vote, log, configurations, commit index (Raft thesis,
-figure 3.1).
-"""
+"""What a member has whatever its role: term, vote, log, commit index (thesis, figure 3.1)."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ class UnsupportedEntryError(Exception):
 
 
 class Replica:
-    """Invariants: base ≤ applied ≤ commit ≤ last; the term never falls; within one term the vote is given
-    once.
-    """
+    """Invariants: base ≤ applied ≤ commit ≤ last; the term never falls; one vote a term."""
 
     __slots__ = (
         "applied_index",
@@ -140,8 +136,7 @@ class Replica:
                     break
                 fresh += 1
             if fresh:
-                # What is here keeps its stamp: it was received earlier, and an earlier receipt is the better
-                # bound.
+                # What is here keeps its stamp: the earlier receipt is the better bound.
                 entries = entries[fresh:]
         floor = log.last_stamp_ns
         index = previous + fresh

@@ -58,9 +58,7 @@ class Replication:
     # --- members and majorities
 
     def adopt_configuration(self, now_ns: int) -> None:
-        """Follows the newest configuration: new members are probed from the end of the log, others are
-        forgotten.
-        """
+        """Follows the newest configuration: new members are probed from the log's end, others forgotten."""
         configuration = self._replica.configurations.newest
         me = self._replica.me
         known = self.members
@@ -190,18 +188,14 @@ class Replication:
             progress.renew_link()
 
     def _leave_snapshot(self, progress: Progress, match: int) -> None:
-        """A member that needed a snapshot may have come far enough for the log, by snapshot or without
-        one.
-        """
+        """A member that needed a snapshot may be far enough for the log now, by one or without."""
         if match >= self._replica.log.base_index and match >= progress.snapshot_index:
             progress.flow = Flow.REPLICATE
             progress.next = match + 1
             progress.snapshot_index = 0
 
     def snapshot_begun(self, member: Member, base: Base) -> bool:
-        """A snapshot is on its way: the log after it is kept. False where the log does not reach back to
-        it.
-        """
+        """A snapshot is on its way: the log after it is kept. False if the log begins later."""
         progress = self.members.get(member)
         if progress is None or progress is self.own or base.index < self._replica.log.base_index:
             return False
@@ -228,9 +222,7 @@ class Replication:
             progress.want_snapshot()
 
     def keep_from(self, base: int, upto: int) -> int:
-        """How far the log may be compacted (at most to `base`) with regard to members that are catching
-        up.
-        """
+        """How far the log may be compacted, at most to `base`, for the sake of who is catching up."""
         settings = self._replica.settings
         log = self._replica.log
         for progress in self._peers:
@@ -253,9 +245,7 @@ class Replication:
     # --- sending
 
     def send(self, now_ns: int) -> None:
-        """Sends every member what flow control allows, and whoever was not sent this round's append an empty
-        one.
-        """
+        """Sends what flow control allows, and an empty append to whom this round sent nothing yet."""
         log = self._replica.log
         round_ = self.round
         self._built = None
@@ -293,7 +283,8 @@ class Replication:
             window = settings.inflight_bytes_max - inflight
             last = log.last_fitting(first, min(settings.message_bytes_max, window))
             if last < first:
-                # An entry above the size of a message goes alone, one above the window when nothing is under way.
+                # An entry above the size of a message goes alone, one above the window when nothing is under
+                # way.
                 if inflight and log.last_fitting(first, window) < first:
                     return
                 last = first

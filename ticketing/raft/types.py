@@ -14,9 +14,7 @@ MIB = 1 << 20
 
 
 class Member(NamedTuple):
-    """One process life: the number it was given and the random incarnation it drew when it started (spec
-    9).
-    """
+    """One process life: its number and the random incarnation it drew when it started (spec 9)."""
 
     node_id: int
     incarnation: int
@@ -41,7 +39,7 @@ class Entry:
 
     `stamp_ns` is this node's elapsed clock when it received the entry, less 0.998 of the age that came with
     it (spec 7). `decoded` is the proposer's own object for `data`, so that the leader need not decode what it
-    encoded.
+    encoded; in a CONFIGURATION entry it is the `ConfigurationChange`, everywhere.
     """
 
     __slots__ = ("data", "decoded", "index", "kind", "stamp_ns", "term")
@@ -82,9 +80,7 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConfigurationChange(msgspec.Struct, frozen=True, array_like=True):
-    """The data of a CONFIGURATION entry: the new configuration whole, and what the state machine makes of
-    it.
-    """
+    """The data of a CONFIGURATION entry: the whole configuration and the state machine's part."""
 
     configuration: Configuration
     context: bytes = b""
