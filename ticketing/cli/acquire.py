@@ -86,6 +86,8 @@ def acquire(
         lease_s=seconds(lease, "--lease", LEASE_MIN, LEASE_MAX, above_zero=True),
         budget_s=seconds(budget, "--budget", 0, LEASE_MAX),
     )
+    if ask.budget_s > math.ceil(ask.lease_s):
+        raise usage_error(f"--budget {ask.budget_s:g} is above the lease of {math.ceil(ask.lease_s)} s")
     run = None
     if invocation.command is not None:
         run = _run(ask, invocation.command, extend, grace, on_lease_end)

@@ -21,7 +21,7 @@ from ticketing.fencing.sqlite import StaleTokenError, create_table, guard
 
 KEY = "event/7/seat/A-12"
 LEASE_S = 30
-SHORT_LEASE_S = 4
+SHORT_LEASE_S = 3
 WAIT_S = 30
 ELECTION_S = 10
 

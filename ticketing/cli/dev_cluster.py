@@ -196,7 +196,7 @@ class DevCluster:
 def _plan(client_ports: Sequence[int]) -> Cluster:
     standalone = len(client_ports) == 1
     wanted = [port for port in client_ports if port]
-    free = _free_ports(3 * len(client_ports), avoid=wanted)
+    free = free_ports(3 * len(client_ports), avoid=wanted)
     places = []
     for number, port in enumerate(client_ports, start=1):
         client, peer, admin = port or next(free), next(free), next(free)
@@ -211,7 +211,7 @@ def _plan(client_ports: Sequence[int]) -> Cluster:
     return make_cluster(places, tls=False, permit=not standalone, now_ms=time.time_ns() // 1_000_000)
 
 
-def _free_ports(count: int, avoid: Sequence[int]) -> Iterator[int]:
+def free_ports(count: int, avoid: Sequence[int] = ()) -> Iterator[int]:
     """Ports that nobody listens on, from below the range that the system hands to outgoing connections."""
     found: list[int] = []
     for _ in range(1000):

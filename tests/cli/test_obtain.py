@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ticketing.cli.errors import CommandFailed, ExitCode
+from ticketing.cli.obtain import Ask, obtain
+from ticketing.client import IndeterminateCancelledError, TicketError
+from ticketing.client.requests import UNANSWERED
+from ticketing.config.client_file import Access
+from ticketing.protocol.frames import CANCEL, NOT_HELD
+
+ACCESS = Access(("127.0.0.1:5225",), "", "off", None)
+
+
+class Cancel:
+    """The library's own cancel of a lost request."""
+
+    opcode = CANCEL
+
+    def __init__(self) -> None:
+        self.done: Any = None
+
+
+class Broker:
+    """Gives the prepared outcomes one after the other; time passes only in it."""
+
+    def __init__(self, *outcomes: object, ready: bool | TicketError = True, took_s: float = 0.0) -> None:
+        self._outcomes = list(outcomes)
+        self._ready = ready
+        self._took_s = took_s
+        self.now_s = 100.0
+        self.waits: list[float] = []
+        self.cancel_answer: int | None = None
+        self._cluster = self
+        self.errands = self
+        self._open: list[Cancel] = []
+
+    def clock_s(self) -> float:
+        return self.now_s
+
+    async def wait_ready(self, _within_s: float) -> bool:
+        if isinstance(self._ready, TicketError):
+            raise self._ready
+        return self._ready
+
+    async def acquire(self, key: str, wait: float, lease: float, budget: float) -> object:
+        self.waits.append(wait)
+        outcome = self._outcomes.pop(0)
+        self.now_s += self._took_s
+        if isinstance(outcome, TicketError) and self.cancel_answer is not None:
+            cancel = Cancel()
+            self._open = [cancel]
+            asyncio.get_running_loop().call_soon(lambda: cancel.done(cancel, self.cancel_answer))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+def ask(wait_s: float = 10) -> Ask:
+    return Ask(key="k", wait_s=wait_s, lease_s=30, budget_s=0)
+
+
+async def run(broker: Broker, wait_s: float = 10) -> Any:
+    return await obtain(broker, ACCESS, ask(wait_s), broker.clock_s)  # type: ignore[arg-type]
+
+
+async def test_a_free_key_is_handed_over() -> None:
+    broker = Broker("ticket")
+    assert await run(broker) == "ticket"
+    assert broker.waits == [10]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("timeout", ExitCode.NOT_ACQUIRED),
+        ("busy", ExitCode.BUSY),
+        ("indeterminate", ExitCode.INDETERMINATE),
+        ("insufficient_lease", ExitCode.INSUFFICIENT_LEASE),
+        ("invalid_input", ExitCode.USAGE),
+        ("auth", ExitCode.REFUSED),
+    ],
+)
+async def test_every_kind_of_failure_has_its_code(kind: str, code: ExitCode) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        await run(Broker(TicketError(kind, "because")))
+    assert failed.value.code == code
+
+
+async def test_a_single_try_says_that_the_key_is_held() -> None:
+    with pytest.raises(CommandFailed, match="k is held by another") as failed:
+        await run(Broker(TicketError("timeout", "")), wait_s=0)
+    assert failed.value.code == ExitCode.NOT_ACQUIRED
+
+
+async def test_nobody_reached_is_unreachable_and_a_refused_token_is_refused() -> None:
+    with pytest.raises(CommandFailed, match="no leader was reached within 10 s") as failed:
+        await run(Broker(ready=False))
+    assert failed.value.code == ExitCode.UNREACHABLE
+    with pytest.raises(CommandFailed) as failed:
+        await run(Broker(ready=TicketError("auth", "no")))
+    assert failed.value.code == ExitCode.REFUSED
+
+
+async def test_a_lost_request_is_asked_anew_once_its_cancel_was_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lost = TicketError("indeterminate", "lost")
+    broker = Broker(lost, lost, "ticket", took_s=3)
+    broker.cancel_answer = NOT_HELD
+    assert await run(broker) == "ticket"
+    assert broker.waits == [10, 7, 4]
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("answer", [None, UNANSWERED])
+async def test_a_lost_request_whose_cancel_was_not_answered_stays_indeterminate(answer: int | None) -> None:
+    broker = Broker(TicketError("indeterminate", "lost"), "ticket")
+    broker.cancel_answer = answer
+    with pytest.raises(CommandFailed) as failed:
+        await run(broker)
+    assert failed.value.code == ExitCode.INDETERMINATE
+
+
+async def test_asking_anew_ends_with_the_wait() -> None:
+    lost = TicketError("indeterminate", "lost")
+    broker = Broker(lost, lost, lost, "ticket", took_s=4)
+    broker.cancel_answer = NOT_HELD
+    with pytest.raises(CommandFailed) as failed:
+        await run(broker)
+    assert broker.waits == [10, 6, 2]
+    assert failed.value.code == ExitCode.INDETERMINATE
+
+
+async def test_a_single_try_is_never_asked_anew() -> None:
+    broker = Broker(TicketError("indeterminate", "lost"), "ticket")
+    broker.cancel_answer = NOT_HELD
+    with pytest.raises(CommandFailed):
+        await run(broker, wait_s=0)
+    assert broker.waits == [0]
+
+
+async def test_leaving_the_queue_is_no_failure_to_be_tried_again() -> None:
+    broker = Broker(IndeterminateCancelledError("indeterminate", "cancelled"), "ticket")
+    broker.cancel_answer = NOT_HELD
+    with pytest.raises(asyncio.CancelledError):
+        await run(broker)
+    assert broker.waits == [10]
