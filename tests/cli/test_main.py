@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ticketing.cli.main import COMMANDS, main
+from ticketing.cli.app import COMMANDS
+from ticketing.cli.main import main
 
 SECRET = "a-secret-that-nobody-may-see"
 

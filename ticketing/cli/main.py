@@ -1,135 +1,18 @@
-"""The `ticketing` command: finds the sub-command, runs it, and turns what ends it into an exit code."""
+"""The console script. Loads nothing before it can answer a Ctrl-C properly."""
 
 from __future__ import annotations
 
-import importlib
-import io
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-import typer
-from typer.core import TyperGroup
-
-from ticketing.cli.errors import CommandFailed, ExitCode, say, tell
-from ticketing.cli.options import Invocation
-from ticketing.cli.output import ReaderGone, silence, write_line
-
-COMMANDS: dict[str, str] = {
-    "init": "ticketing.cli.init",
-    "node": "ticketing.cli.node",
-    "config": "ticketing.cli.config",
-    "dev": "ticketing.cli.dev",
-    "demo": "ticketing.cli.demo",
-    "acquire": "ticketing.cli.acquire",
-    "release": "ticketing.cli.release",
-    "status": "ticketing.cli.status",
-}
-"""Each sub-command's module, which has it as `app`. Nothing is imported that the called one does not need."""
-
-
-class LazyGroup(TyperGroup):
-    """Sub-commands that are imported when they are called."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the framework's signature
-        """The names, in the order in which they are told."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The sub-command itself, or None."""
-        module = COMMANDS.get(cmd_name)
-        if module is None:
-            return None
-        command = typer.main.get_command(importlib.import_module(module).app)
-        command.name = cmd_name
-        return command
-
-
-app = typer.Typer(
-    cls=LazyGroup,
-    name="ticketing",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example: ticketing dev, and in another terminal: ticketing acquire stock/42 --wait 5",
-)
-
-
-def _version(value: bool) -> None:
-    if value:
-        from ticketing import __version__
-
-        write_line(f"ticketing {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    debug: bool = typer.Option(False, "--debug", help="Show where an error came from."),
-    version: bool = typer.Option(
-        False, "--version", help="Print the version.", callback=_version, is_eager=True
-    ),
-) -> None:
-    """A distributed lock service: a queue per key, leases, and fencing tokens."""
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. What the user or the network got wrong is told in a line."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    words, command = _split(words)
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
-    stdout = sys.stdout
-    if isinstance(stdout, io.TextIOWrapper):
-        # A locale that cannot show a key must not end the command that found it.
-        stdout.reconfigure(errors="backslashreplace")
+    """Runs one command; returns its exit code."""
     try:
-        result = typer.main.get_command(app).main(
-            args=words, prog_name="ticketing", standalone_mode=False, obj=Invocation(command, debug)
-        )
-    except ReaderGone:
-        return ExitCode.READER_GONE
-    except BrokenPipeError:
-        silence()
-        return ExitCode.READER_GONE
-    except SystemExit as end:
-        if sys.stdout is stdout:
-            raise
-        # The framework met a closed pipe while it printed a help, and has put something harmless in its place.
-        silence()
-        return ExitCode.READER_GONE if end.code else ExitCode.DONE
-    except (KeyboardInterrupt, typer.Abort):
-        return ExitCode.INTERRUPTED
-    except _UsageError as error:
-        return _usage(error, words)
-    except Exception as error:
-        return tell(error, debug=debug)
-    return result if isinstance(result, int) else ExitCode.DONE
+        from ticketing.cli.app import run
 
-
-def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Our own words, and all that stands after the first `--` of `acquire`, which is not looked at."""
-    command = next((word for word in words if not word.startswith("-")), "")
-    if "--" not in words or command != "acquire" or words.index(command) > words.index("--"):
-        return words, None
-    cut = words.index("--")
-    return words[:cut], words[cut + 1 :]
-
-
-# The framework's base of everything that is wrong with a command line. It has had several homes.
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-
-
-def _usage(error: Any, words: list[str]) -> int:
-    """The framework's own complaint in our form."""
-    message = error.format_message()
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        say(message)
-        return ExitCode.USAGE
-    path = context.command_path if context is not None else "ticketing"
-    hint = f"see `{path} --help`"
-    if words[:1] == ["acquire"] and "unexpected extra argument" in message:
-        hint = "put -- before the command that is to run under the lock: ticketing acquire KEY -- CMD ARG..."
-    return tell(CommandFailed(message[:1].lower() + message[1:].rstrip("."), ExitCode.USAGE, hint=hint))
+        return run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
