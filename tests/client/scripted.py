@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -54,6 +55,13 @@ async def turns(count: int = 12) -> None:
     await asyncio.sleep(0.002)
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits, in real time, for what others do; fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
 
 
 class Asked(NamedTuple):
@@ -191,8 +199,13 @@ class Server:
 
     async def start(self, port: int = 0) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: ServerSession(self), "127.0.0.1", port)
-        host, bound = self._server.sockets[0].getsockname()
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        # Inherited by what is accepted: a client soon feels that nothing is read.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        self._server = await loop.create_server(lambda: ServerSession(self), sock=sock)
+        host, bound = sock.getsockname()
         self.address = f"{host}:{bound}"
 
     async def stop(self) -> None:

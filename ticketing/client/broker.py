@@ -23,7 +23,7 @@ from ticketing.client import tls as tls_modes
 from ticketing.client.acquire import acquire
 from ticketing.client.arguments import Seconds
 from ticketing.client.bridge import Call, LoopThread, hop
-from ticketing.client.clock import Clock, elapsed_ns
+from ticketing.client.clock import SECOND, Clock, elapsed_ns
 from ticketing.client.cluster import Cluster, Settings
 from ticketing.client.domain import Domains
 from ticketing.client.errors import TicketError, TicketErrorKind
@@ -175,6 +175,19 @@ class TicketBroker:
             raise TicketError(TicketErrorKind.AUTH, f"every address refuses: {cluster.refusal.detail}")
         return False
 
+    async def settled(self, timeout: Seconds) -> bool:  # noqa: ASYNC109 - as above
+        """Whether all that this broker is giving back now is answered within the timeout.
+
+        That is releases, and the cancels that it sends for requests without an answer. After an acquire that ended as
+        `indeterminate`, True says that nothing of it is held or can still be granted.
+        """
+        timeout_s = arguments.nanoseconds("timeout", timeout) / SECOND
+        return await self._on_its_loop(partial(_settled, timeout_s=timeout_s))
+
+    def settled_sync(self, timeout: Seconds) -> bool:
+        """`settled` for a thread without a loop."""
+        return self._sync(partial(_settled, timeout_s=arguments.nanoseconds("timeout", timeout) / SECOND))
+
     async def aclose(self) -> None:
         """Takes nothing new, drains releases for at most 5 s, ends connections and thread. May be called again."""
         cluster = self._closing()
@@ -317,6 +330,10 @@ class TicketBroker:
         self._forked = True
         if self._cluster is not None:
             self._cluster.fork_child()
+
+
+async def _settled(cluster: Cluster, timeout_s: float) -> bool:
+    return await cluster.errands.settled(timeout_s)
 
 
 _bound_brokers: weakref.WeakSet[TicketBroker] = weakref.WeakSet()

@@ -162,7 +162,8 @@ class Connection:
 
     async def _reach(self, target: SocketAddress) -> socket.socket:
         family, address = target
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named, or asyncio would not take it for TCP and leave Nagle's algorithm on.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             sock.setblocking(False)
             await self._cluster.loop.sock_connect(sock, address)

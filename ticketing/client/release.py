@@ -8,6 +8,7 @@ for, a compensation, is an errand like any other.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ticketing.client.alarm import NEVER, Alarm
@@ -24,10 +25,35 @@ _SCAN_NS = 2_000
 """Alarms keep this distance for each errand that is looked at, so looking takes a small share of the time."""
 
 
+class _Watch:
+    """Somebody who waits for the answers to certain errands."""
+
+    __slots__ = ("_left", "future")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, errands: Iterable[Errand]) -> None:
+        self._left = dict.fromkeys(errands)
+        self.future: asyncio.Future[bool] = loop.create_future()
+
+    def ended(self, errand: Errand, outcome: int) -> None:
+        """One was answered, or never will be."""
+        if errand not in self._left:
+            return
+        del self._left[errand]
+        if outcome == UNANSWERED:
+            self.end(False)
+        elif not self._left:
+            self.end(True)
+
+    def end(self, result: bool) -> None:
+        """Tells."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+
 class Errands:
     """The bounded queue of a cluster's errands."""
 
-    __slots__ = ("_alarm", "_cluster", "_idle", "_open", "_stopped", "_waiting")
+    __slots__ = ("_alarm", "_cluster", "_idle", "_open", "_stopped", "_waiting", "_watches")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -37,6 +63,7 @@ class Errands:
         self._alarm = Alarm(cluster.loop, cluster.clock, self._look)
         self._idle: asyncio.Future[None] | None = None
         self._stopped = False
+        self._watches: list[_Watch] = []
 
     def __len__(self) -> int:
         return len(self._open)
@@ -97,6 +124,8 @@ class Errands:
         errand.session = None
         if errand.done is not None:
             errand.done(errand, outcome)
+        for watch in self._watches:
+            watch.ended(errand, outcome)
         if not self._open and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
@@ -123,6 +152,19 @@ class Errands:
         while self._open:
             self._idle = self._cluster.loop.create_future()
             await self._idle
+
+    async def settled(self, timeout_s: float) -> bool:
+        """Whether all errands that are open now are answered within the timeout."""
+        if not self._open:
+            return True
+        watch = _Watch(self._cluster.loop, self._open)
+        self._watches.append(watch)
+        timer = self._cluster.loop.call_later(timeout_s, watch.end, False)
+        try:
+            return await watch.future
+        finally:
+            timer.cancel()
+            self._watches.remove(watch)
 
     def stop(self) -> None:
         """Ends what is left without an answer, and takes no more."""

@@ -295,7 +295,8 @@ class Session(asyncio.Protocol):
         parts = []
         for item in batch:
             if type(item) is Acquire:
-                if item.state != QUEUED:
+                # A cancelled caller may not have run yet.
+                if item.state != QUEUED or item.future.done():
                     continue
                 wait_end = item.wait_end_ns
                 wait = 0

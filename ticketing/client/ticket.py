@@ -72,6 +72,7 @@ class Ticket:
 
     __slots__ = (
         "__weakref__",
+        "_asked",
         "_broker",
         "_clock",
         "_cluster",
@@ -106,6 +107,8 @@ class Ticket:
         """`<first token>.<16 hex digits>`; None from a published server, which does not say."""
         self._lease_s = lease_s
         self._end_ns = end_ns
+        self._asked = False
+        """Whether a release was begun, whatever became of it."""
         self._lost = False
         self._result: bool | None = None
         self._errand: Errand | None = None
@@ -222,6 +225,7 @@ class Ticket:
         errand = Errand(RELEASE, self.token, self._key, self.domain, now + ERRAND_NS, self._release_answered)
         self._errand = errand
         self._cluster = cluster
+        self._asked = True
         if not cluster.errands.run(errand, now):
             self._errand = self._release_waiters = None
             raise TicketError(
@@ -340,7 +344,7 @@ class Ticket:
             return
         if sys.is_finalizing() or not self._broker._collected(self._key, self.token, self.domain):
             return
-        if self._clock() < self._end_ns and not self._lost:
+        if self._clock() < self._end_ns and not self._lost and not self._asked:
             warnings.warn(
                 f"{self!r} was never released; it is now", ResourceWarning, source=self, stacklevel=2
             )
