@@ -32,7 +32,8 @@ REDIAL_MAX_NS = 1 * S
 SILENT_NS = 3 * S
 """A link whose other end was not heard for this long is dialled anew: after a cut, TCP itself would wait longer."""
 DESERTED_NS = 12 * S
-"""An accepted link on which nothing came for this long is closed. This end never speaks on it, so TCP would never
+"""A snapshot's link on which nothing came for this long is closed, any other accepted one after `SILENT_NS`
+(every process probes clocks once a second). This end never speaks on it, so TCP would never
 find out that the other end is gone, and a process that ended would count as linked for ever."""
 INBOUND_MAX = 64
 """Accepted links, proved or not; past it a newcomer is hung up on."""
@@ -198,7 +199,9 @@ class Peers:
 
     def link_data(self, link: Link, data: bytes, now_ns: int) -> None:
         """Bytes from the other end."""
-        state: LinkState = link.logic
+        state: LinkState | None = link.logic
+        if state is None:
+            return  # refused when it came
         if state.handshake is not None:
             data = self._handshake(link, state, state.handshake, data, now_ns)
             if not data:
@@ -212,6 +215,8 @@ class Peers:
         self.heard_ns[peer.facts.incarnation] = state.heard_ns = now_ns
         for kind, payload in decoder.feed(data):
             self._host.peer_message(peer, link, kind, payload)
+            if link not in self._inbound:
+                return  # closed because of what it said: nothing more of it counts
         if decoder.failure:
             self._fail(link, state, decoder.failure, now_ns)
 
@@ -234,12 +239,26 @@ class Peers:
         link.purpose = outcome.purpose
         if link.inbound:
             if outcome.purpose == PEER:
+                self._supersede(link, outcome)
                 self._spoken(outcome, +1)
         elif state.target is None:
             self._host.snapshot_link_up(outcome, link)
         else:
             self._up(state.target, outcome)
         return handshake.rest
+
+    def _supersede(self, link: Link, peer: LinkPeer) -> None:
+        """A process that dials anew has left its former link: what still lies in it must not come after what it
+        says on the new one.
+        """
+        for other in list(self._inbound):
+            known: LinkPeer | None = other.logic.peer
+            if other is link or known is None or known.purpose != PEER:
+                continue
+            if known.facts.incarnation == peer.facts.incarnation:
+                self._shell.hang_up(other)
+                del self._inbound[other]
+                self._spoken(known, -1)
 
     def _up(self, target: Target, peer: LinkPeer) -> None:
         target.peer = peer
@@ -304,7 +323,8 @@ class Peers:
         """A link is over, or never came to be. `refused`: nobody listens at its address."""
         state: LinkState | None = link.logic
         if link.inbound:
-            self._inbound.pop(link, None)
+            if self._inbound.pop(link, False) is False:
+                return
             if state is not None and state.peer is not None:
                 if state.peer.purpose == PEER:
                     self._spoken(state.peer, -1)
@@ -401,7 +421,7 @@ class Peers:
             if state.peer is None:
                 if now_ns - state.since_ns > HANDSHAKE_NS:
                     self._close(link, now_ns)
-            elif now_ns - state.heard_ns > DESERTED_NS:
+            elif now_ns - state.heard_ns > (SILENT_NS if state.peer.purpose == PEER else DESERTED_NS):
                 self._close(link, now_ns)
         for incarnation in [known for known in self.heard_ns if not self.linked(known)]:
             if now_ns - self.heard_ns[incarnation] > 10 * S:

@@ -1,0 +1,93 @@
+"""Links between whole nodes: bad frames, silence, who is gone, whose messages count (spec 9)."""
+
+from __future__ import annotations
+
+from tests.node.fake_shell import FakeLink, Machine, formed
+from ticketing.node.link import PeerKind, encode_frame
+from ticketing.node.settings import S
+from ticketing.raft import messages
+from ticketing.raft.types import MS
+
+
+def inbound_of(machine: Machine, place: str) -> FakeLink:
+    """The link on which that place's process speaks to this one."""
+    return next(
+        link
+        for link in machine.links
+        if link.inbound and link.logic.peer is not None and link.logic.peer.place == place
+    )
+
+
+def test_several_frames_that_cannot_be_read_close_the_link_once() -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    link = inbound_of(leader, follower.place.name)
+    bad = encode_frame(PeerKind.RAFT, b"\xc1") + encode_frame(PeerKind.MEMBERSHIP, b"\xc1")
+    leader.call(lambda: leader.up.link_data(link, bad + bad))
+    cluster.world.run(S)
+    assert leader.logged("a peer's message cannot be read") == 1
+    cluster.settle()
+    assert all(machine.up.peers.missing() == [] for machine in cluster.machines)
+
+
+def test_a_frame_of_a_kind_that_is_not_known_is_passed_over() -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    link = inbound_of(leader, follower.place.name)
+    leader.call(lambda: leader.up.link_data(link, encode_frame(77, b"?")))
+    cluster.world.run(100 * MS)
+    assert link.open
+
+
+def test_a_machine_that_lost_its_power_has_no_link_after_a_few_seconds() -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    incarnation = follower.up.incarnation
+    follower.cut = True
+    follower.pause()
+    cluster.world.run(4 * S)
+    assert not leader.up.peers.linked(incarnation)
+
+
+def test_two_links_of_one_process_leave_the_newer_one() -> None:
+    """What still lies in the older one was said before anything on the newer one."""
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    old = inbound_of(leader, follower.place.name)
+    follower.cut = True  # its FIN does not arrive
+    own = next(link for link in follower.links if link is old.other)
+    follower.up.turn()
+    follower.up.peers.close(own, cluster.world.now_ns)
+    follower.end_turn()
+    follower.cut = False
+    cluster.world.run(S)
+    assert not old.open
+    assert inbound_of(leader, follower.place.name).open
+
+
+def test_a_raft_message_of_another_domain_does_not_count_whoever_sends_it() -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    raft = leader.up.raft
+    assert raft is not None
+    link = inbound_of(leader, follower.place.name)
+    term = raft.term
+    foreign = b"\0" * 8 + messages.encode(messages.StaleTerm(term + 50))
+    leader.call(lambda: leader.up.link_data(link, encode_frame(PeerKind.RAFT, foreign)))
+    cluster.world.run(100 * MS)
+    assert raft.term == term
+
+
+def test_a_leader_whose_process_is_gone_is_forgotten_at_once_and_one_that_is_paused_is_not() -> None:
+    cluster = formed()
+    leader, followers = cluster.leader, cluster.followers
+    leader.pause()
+    for link in list(leader.links):
+        if not link.inbound:
+            leader.hang_up(link)
+    cluster.world.run(100 * MS)
+    assert all(machine.up.raft is not None and machine.up.raft.leader is not None for machine in followers)
+    former = leader.up.member
+    leader.kill()
+    cluster.world.run(200 * MS)
+    assert all(machine.up.raft is not None and machine.up.raft.leader != former for machine in followers)
