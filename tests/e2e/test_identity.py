@@ -30,6 +30,9 @@ async def test_a_second_process_in_a_nodes_folder_is_refused_by_its_lock(cluster
     assert str(leader.folder / "state") in second.error
     assert str(leader.pid) in second.error
     assert "Traceback" not in second.error
+    unnamed = await asyncio.to_thread(run_ticketing, "node", "start", folder=cluster.folder)
+    assert unnamed.status == 2, unnamed
+    assert "node-1, node-2, node-3" in unnamed.error
     assert await cluster.whole() is leader
     assert record(leader) == before
 
