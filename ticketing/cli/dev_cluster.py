@@ -21,6 +21,7 @@ from typing import Any
 from ticketing.cli.admin_client import AdminAccess, ask_all
 from ticketing.cli.errors import CommandFailed, ExitCode
 from ticketing.config.cluster_folder import Cluster, make_cluster, write_cluster
+from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE, CLUSTER_FOLDER, NODE_FILE
 from ticketing.node.settings import Place
 
 HOST = "127.0.0.1"
@@ -64,7 +65,7 @@ class DevNode:
                     "node",
                     "start",
                     "--config",
-                    str(self.folder / "node.toml"),
+                    str(self.folder / NODE_FILE),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -94,7 +95,7 @@ class DevCluster:
 
     def __init__(self, nodes: int = 3, *, ports: Sequence[int] = ()) -> None:
         """`ports` are the client ports; none, or 0: free ones."""
-        self.folder = Path(tempfile.mkdtemp(prefix="ticketing-dev-"))
+        self.folder = Path(tempfile.gettempdir()) / f"ticketing-dev-{secrets.token_hex(6)}"
         chosen = list(ports) if ports else [0] * nodes
         self.cluster = _plan(chosen)
         self.nodes = [DevNode(place, self.home / place.name) for place in self.cluster.places]
@@ -102,19 +103,20 @@ class DevCluster:
     @property
     def home(self) -> Path:
         """The cluster's folder, as `init` writes it."""
-        return self.folder / "ticketing-cluster"
+        return self.folder / CLUSTER_FOLDER
 
     @property
     def config(self) -> Path:
         """`client.toml`."""
-        return self.home / "client.toml"
+        return self.home / CLIENT_FILE
 
     @property
     def admin_config(self) -> Path:
         """`admin.toml`."""
-        return self.home / "admin.toml"
+        return self.home / ADMIN_FILE
 
     def __enter__(self) -> DevCluster:
+        self.folder.mkdir(mode=0o700)
         try:
             write_cluster(self.cluster, self.home)
             for node in self.nodes:

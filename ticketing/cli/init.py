@@ -13,6 +13,7 @@ from ticketing.cli.options import Output, new_app, wants_json, whole_number
 from ticketing.cli.output import write_json, write_line
 from ticketing.config.addresses import CLIENT_PORT, PORT_MAX, is_loopback, parse_address
 from ticketing.config.cluster_folder import Cluster, plan_cluster, write_cluster
+from ticketing.config.layout import ADMIN_FILE, AUTHORITY_FOLDER, CLIENT_FILE, CLUSTER_FOLDER
 from ticketing.config.models import FIRST_TOKEN_MAX
 
 app = new_app()
@@ -26,7 +27,7 @@ def init(
         typer.Option(metavar="HOST", help="Once a node, in order; none: all on loopback, ports counted up."),
     ] = None,
     folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="The folder to write.")] = Path(
-        "ticketing-cluster"
+        CLUSTER_FOLDER
     ),
     tls: Annotated[
         bool | None, typer.Option("--tls/--no-tls", help="Default: on beyond loopback.", show_default=False)
@@ -74,9 +75,9 @@ def _local(cluster: Cluster) -> bool:
 def _summary(cluster: Cluster, folder: Path) -> dict[str, object]:
     return {
         "folder": str(folder.absolute()),
-        "config": str(folder.absolute() / "client.toml"),
-        "admin_config": str(folder.absolute() / "admin.toml"),
-        "tls": str(folder.absolute() / "ca" / "ca.pem") if cluster.tls else "off",
+        "config": str(folder.absolute() / CLIENT_FILE),
+        "admin_config": str(folder.absolute() / ADMIN_FILE),
+        "tls": str(folder.absolute() / AUTHORITY_FOLDER / "ca.pem") if cluster.tls else "off",
         "permit": bool(cluster.permit),
         "nodes": [
             {

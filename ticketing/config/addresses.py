@@ -79,6 +79,11 @@ def is_loopback(host: str) -> bool:
     return ip.is_loopback
 
 
+def is_name(host: str) -> bool:
+    """Whether a canonical host is a name and no IP address."""
+    return _ip(host) is None
+
+
 def is_wildcard(host: str) -> bool:
     """Whether a canonical host means "every address of this machine": to listen on, never to be announced."""
     ip = _ip(host)

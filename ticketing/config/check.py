@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ticketing.config.client_file import ADMIN_FILE, CLIENT_FILE, read_admin_file, read_client_file
+from ticketing.config.client_file import read_admin_file, read_client_file
+from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE, NODE_FILE
 from ticketing.config.load import LoadedNode, load_node
-from ticketing.config.node_folder import NODE_FILE, node_files
+from ticketing.config.node_folder import node_files
 from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import TomlFile, read_toml
 

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ticketing.config.addresses import CLIENT_PORT, is_wildcard, parse_address
+from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE, CLUSTER_FOLDER
 from ticketing.config.models import AdminFile, ClientFile
 from ticketing.config.problems import ConfigError, Problem
 from ticketing.config.reader import TomlFile, read_secret_file, read_toml
-
-CLIENT_FILE = "client.toml"
-ADMIN_FILE = "admin.toml"
-CLUSTER_FOLDER = "ticketing-cluster"
 
 TLS_WORDS = ("off", "system-roots", "insecure-skip-verify")
 """Everything else is the path of a CA file."""

@@ -21,15 +21,24 @@ from ticketing.config.addresses import (
     Address,
     canonical_host,
     is_loopback,
+    is_name,
     is_wildcard,
+    parse_address,
+)
+from ticketing.config.layout import (
+    ADMIN_FILE,
+    AUTHORITY_FOLDER,
+    CLIENT_FILE,
+    NODE_FILE,
+    STATE_FOLDER,
+    TLS_FOLDER,
 )
 from ticketing.config.places import count_fault
 from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import reason
 from ticketing.config.templates import admin_toml, client_toml, node_toml
 from ticketing.node.settings import Place
-
-PERMIT_FILE = "permit.json"
+from ticketing.server.files import PERMIT
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +84,6 @@ def plan_cluster(
                 f"must be from 1 to {highest}: peers use it + {PEER_OFFSET}, admins + {ADMIN_OFFSET}",
             )
         )
-    elif not hosts and nodes > 1 and nodes > PEER_OFFSET:
-        raise AssertionError("counted-up ports would meet the next range")
     if not 0 <= first_token < 1 << 62:
         problems.append(Problem(None, "--first-token", "must be from 0 to 2^62 - 1"))
     if problems:
@@ -147,20 +154,20 @@ def _occupied(folder: Path) -> str:
 
 def _write_all(cluster: Cluster, folder: Path) -> None:
     write_secret(
-        folder / "client.toml",
+        folder / CLIENT_FILE,
         client_toml(cluster.places, token=cluster.client_token, tls=cluster.tls).encode(),
     )
     write_secret(
-        folder / "admin.toml", admin_toml(cluster.places, token=cluster.admin_token, tls=cluster.tls).encode()
+        folder / ADMIN_FILE, admin_toml(cluster.places, token=cluster.admin_token, tls=cluster.tls).encode()
     )
     for place in cluster.places:
         home = folder / place.name
         make_folder(home)
-        make_folder(home / "state")
-        write_secret(home / "node.toml", _node_file(cluster, place).encode())
+        make_folder(home / STATE_FOLDER)
+        write_secret(home / NODE_FILE, _node_file(cluster, place).encode())
         if cluster.permit:
             permit = {"permit": cluster.permit, "made_ms": cluster.permit_made_ms}
-            write_secret(home / "state" / PERMIT_FILE, json.dumps(permit).encode() + b"\n")
+            write_secret(home / STATE_FOLDER / PERMIT, json.dumps(permit).encode() + b"\n")
     if cluster.tls:
         _write_certificates(cluster, folder)
 
@@ -170,12 +177,12 @@ def _write_certificates(cluster: Cluster, folder: Path) -> None:
 
     now = datetime.datetime.now(datetime.UTC)
     authority = make_authority(f"ticketing cluster of {cluster.places[0].client}"[:64], now)
-    make_folder(folder / "ca")
-    write_secret(folder / "ca" / "ca.pem", authority.certificate)
-    write_secret(folder / "ca" / "ca.key", authority.key)
+    make_folder(folder / AUTHORITY_FOLDER)
+    write_secret(folder / AUTHORITY_FOLDER / "ca.pem", authority.certificate)
+    write_secret(folder / AUTHORITY_FOLDER / "ca.key", authority.key)
     for place in cluster.places:
         pair = make_node_certificate(authority, place.name, certificate_hosts(place), now)
-        home = folder / place.name / "tls"
+        home = folder / place.name / TLS_FOLDER
         make_folder(home)
         write_secret(home / "ca.pem", authority.certificate)
         write_secret(home / "node.pem", pair.certificate)
@@ -184,11 +191,7 @@ def _write_certificates(cluster: Cluster, folder: Path) -> None:
 
 def certificate_hosts(place: Place) -> tuple[str, ...]:
     """The hosts that a place's certificate names: its addresses', and on loopback all of its names."""
-    hosts = [
-        canonical_host(address.rpartition(":")[0])
-        for address in (place.client, place.peer, place.admin)
-        if address
-    ]
+    hosts = [parse_address(address).host for address in (place.client, place.peer, place.admin) if address]
     if any(is_loopback(host) for host in hosts):
         hosts += ["localhost", "127.0.0.1", "::1"]
     return tuple(dict.fromkeys(hosts))
@@ -219,7 +222,7 @@ def _move(draft: Path, folder: Path) -> None:
 
 
 def _node_file(cluster: Cluster, place: Place) -> str:
-    beyond = not is_loopback(canonical_host(place.client.rpartition(":")[0]))
+    beyond = not is_loopback(parse_address(place.client).host)
     return node_toml(
         place,
         cluster.places,
@@ -235,11 +238,11 @@ def _node_file(cluster: Cluster, place: Place) -> str:
 
 def _listen(place: Place) -> tuple[str, str, str]:
     """A host given by name is listened for on every address: it may mean another one in a container."""
-    host = canonical_host(place.client.rpartition(":")[0])
-    if is_loopback(host) or host.replace(".", "").isdigit() or ":" in host:
+    host = parse_address(place.client).host
+    if is_loopback(host) or not is_name(host):
         return "", "", ""
     client, peer, admin = (
-        f"0.0.0.0:{address.rpartition(':')[2]}" if address else ""
+        f"0.0.0.0:{parse_address(address).port}" if address else ""
         for address in (place.client, place.peer, place.admin)
     )
     return client, peer, admin

@@ -8,8 +8,8 @@ import msgspec
 
 from ticketing import __version__
 from ticketing.config.addresses import is_loopback, parse_address
+from ticketing.config.layout import NODE_FILE
 from ticketing.config.models import NodeFile
-from ticketing.config.node_folder import NODE_FILE
 from ticketing.config.places import check_places, listen_addresses
 from ticketing.config.problems import Problem
 from ticketing.config.reader import TomlFile, read_toml

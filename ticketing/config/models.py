@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from ticketing.config.layout import STATE_FOLDER
 from ticketing.node.settings import Limits
 from ticketing.raft.types import MIB, MS, RaftSettings
 from ticketing.server.settings import ShellLimits
@@ -49,7 +50,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True):
     """`[node]`: which of the places this process fills, and how it lives."""
 
     place: str
-    state: str = "state"
+    state: str = STATE_FOLDER
     """Folder of the permit and of the records of earlier domains; from the folder of the file."""
     rejoin: bool = True
     """Take an ended process's place under a new NodeId without being told to."""

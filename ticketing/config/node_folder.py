@@ -6,13 +6,10 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ticketing.config.layout import CLUSTER_FOLDER, NODE_FILE, STATE_FOLDER
 from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import read_toml
 from ticketing.server.files import running_pid
-
-NODE_FILE = "node.toml"
-CLUSTER_FOLDER = "ticketing-cluster"
-"""What `init` writes when it is not told otherwise."""
 
 
 class Chosen(NamedTuple):
@@ -63,8 +60,8 @@ def node_files(folder: Path) -> dict[str, Path]:
 def is_running(file: Path) -> bool:
     """Whether a process runs on the state folder of the node that `file` configures."""
     table = _node_table(file)
-    state = table.get("state", "state")
-    return running_pid(file.parent / (state if isinstance(state, str) else "state")) is not None
+    state = table.get("state", STATE_FOLDER)
+    return running_pid(file.parent / (state if isinstance(state, str) else STATE_FOLDER)) is not None
 
 
 def _named(file: Path, node: str | None) -> Path:
