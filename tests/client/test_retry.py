@@ -341,5 +341,7 @@ async def test_a_wrong_token_is_told_as_such_everywhere(
     error = await failure(asyncio.ensure_future(acquiring(broker)))
     assert error.kind == "auth"
     server.tokens = ("right", "wrong")
-    await until(lambda: bool(server.open_sessions))
+    cluster = broker._cluster
+    assert cluster is not None
+    await until(lambda: cluster.refusal is None)
     assert await broker.wait_ready(5)

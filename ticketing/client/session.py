@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ticketing.client.alarm import NEVER, Alarm
 from ticketing.client.clock import MILLISECOND, SECOND, Clock
+from ticketing.client.pending import ErrandKeeper, Pending
 from ticketing.client.requests import (
     ABANDONED,
     LOST,
@@ -21,14 +22,12 @@ from ticketing.client.requests import (
     WITHDRAWN,
     Acquire,
     Errand,
-    Extension,
 )
 from ticketing.protocol import frames
 from ticketing.protocol.decoder import ReplyDecoder
 from ticketing.protocol.fields import OWNER_TOP_BIT, escaped
 from ticketing.protocol.frames import (
     BUSY,
-    CANCEL,
     ERROR,
     EXTENDED,
     GRANTED,
@@ -37,7 +36,6 @@ from ticketing.protocol.frames import (
     MOVED,
     NOT_HELD,
     NOT_LEADING,
-    RELEASE,
     RELEASED,
     TIMEOUT,
     Q,
@@ -60,9 +58,6 @@ CANCEL_NS = 3 * SECOND
 WRITE_BUFFER = 256 * 1024
 BATCH = 1024
 """Requests in one write at most: between writes the transport can say that it is full."""
-GAVE_UP_MAX = 65_536
-"""Requests that were given up and not answered yet. A server that owes more than that is out of order."""
-
 # Encoders of the protocol assert what `arguments` has checked; the hot one is spelled out here.
 _pack_acquire = frames.ACQUIRE_HEADER.pack
 
@@ -95,20 +90,10 @@ class Keeper(Protocol):
         """The first grant of this session: its node serves."""
 
     def session_ended(self, session: Session, unsent: list[Acquire], lost: list[Acquire]) -> None:
-        """The session is over. `lost` are without an answer, also those whose callers are gone."""
+        """The session is over. Of `lost` any byte may have left, and there is no answer."""
 
     def grant_unwanted(self, session: Session, request: Acquire) -> None:
         """A grant came for a request that was given up: `request.token` has to be released."""
-
-
-class ErrandKeeper(Protocol):
-    """Whom errands come back to."""
-
-    def answered(self, errand: Errand, outcome: int) -> None:
-        """The opcode of the answer."""
-
-    def back(self, errand: Errand) -> None:
-        """Not answered in time, or the session ended: to be tried again."""
 
 
 class Session(asyncio.Protocol):
@@ -154,10 +139,7 @@ class Session(asyncio.Protocol):
         """Whether the next request is likely to be the only one of its loop turn: so was the last answer."""
         self._paused = False
         self._acquires: dict[int, Acquire] = {}
-        self._releases: dict[tuple[int, bytes], Errand] = {}
-        self._cancels: dict[tuple[int, bytes], Errand] = {}
-        self._extends: dict[int, list[tuple[Extension, int, int]]] = {}
-        self._gave_up: dict[tuple[int, bytes], None] = {}
+        self._pending = Pending(errands)
         self._heard_ns = clock()
         self._step_by_ns = self._heard_ns + STEP_NS
         self._disowned_by_ns = NEVER
@@ -312,10 +294,9 @@ class Session(asyncio.Protocol):
                 parts.append(_pack_acquire(opcode, wait, item.lease, item.owner) + item.key + b"\n")
             else:
                 assert isinstance(item, Errand)
-                if item.over:
+                if item.over or not self._pending.sending(item, now):
                     continue
                 answer_by = now + (CANCEL_NS if item.fatal else TRY_NS)
-                self._note(item, now)
                 parts.append(item.encode())
             item.answer_by_ns = answer_by
             if answer_by < earliest:
@@ -324,16 +305,6 @@ class Session(asyncio.Protocol):
             if earliest < self._alarm.at_ns:
                 self._alarm.by(earliest)
             self._transport.write(b"".join(parts))
-
-    def _note(self, errand: Errand, now: int) -> None:
-        if isinstance(errand, Extension):
-            errand.sent_ns = now
-            self._extends.setdefault(errand.ident, []).append((errand, now, errand.lease))
-        elif errand.opcode == RELEASE:
-            self._releases[errand.ident, errand.key] = errand
-        else:
-            assert errand.opcode == CANCEL, errand.opcode
-            self._cancels[errand.ident, errand.key] = errand
 
     def withdraw(self, request: Acquire) -> None:
         """Takes back what was not sent."""
@@ -367,11 +338,10 @@ class Session(asyncio.Protocol):
         opcode, token, owner, waited_ms, key = reply
         request = self._acquires.get(owner)
         if request is None or request.key != key:
-            if (owner, key) not in self._gave_up:
+            if not self._pending.was_given_up((owner, key)):
                 self._uncorrelated(opcode, key)
                 return
             # Given up, and its cancel answered: a grant that came all the same is given back as well.
-            del self._gave_up[owner, key]
             request = Acquire(self._loop.create_future(), key, owner, 0, 0)
             request.state = ABANDONED
         elif (opcode == GRANTED_WAITED) is not self.extended or (
@@ -397,7 +367,7 @@ class Session(asyncio.Protocol):
         assert opcode in (TIMEOUT, BUSY, NOT_LEADING), opcode
         request = self._acquires.get(owner)
         if request is None or request.key != key:
-            if self._gave_up.pop((owner, key), _ABSENT) is _ABSENT:
+            if not self._pending.was_given_up((owner, key)):
                 self._uncorrelated(opcode, key)
             return
         if opcode == NOT_LEADING:
@@ -409,47 +379,12 @@ class Session(asyncio.Protocol):
         if request.state != ABANDONED:
             request.settle(opcode)
 
-    def _echoed(self, opcode: int, ident: int, key: bytes) -> None:
-        if ident >= OWNER_TOP_BIT:
-            self._cancelled(opcode, ident, key)
-            return
-        if opcode != RELEASED and ident in self._extends and self._extension_answered(opcode, ident, key):
-            return
-        errand = self._releases.pop((ident, key), None) if opcode != EXTENDED else None
-        if errand is not None:
-            self._errands.answered(errand, opcode)
-        elif self._gave_up.pop((ident, key), _ABSENT) is _ABSENT:
+    def _echoed(self, opcode: int, number: int, key: bytes) -> None:
+        if not self._pending.answer(opcode, number, key):
             self._uncorrelated(opcode, key)
-
-    def _cancelled(self, opcode: int, owner: int, key: bytes) -> None:
-        errand = self._cancels.pop((owner, key), None)
-        if errand is None or opcode == EXTENDED:
-            if opcode == EXTENDED or self._gave_up.pop((owner, key), _ABSENT) is _ABSENT:
-                self._uncorrelated(opcode, key)
-            return
-        # A request dequeued by its own cancel has no answer of its own.
-        if self._acquires.pop(owner, None) is not None:
-            self._give_up((owner, key))
-        self._errands.answered(errand, opcode)
-
-    def _extension_answered(self, opcode: int, token: int, key: bytes) -> bool:
-        """Answers are not told apart: whichever it is, it is counted from the first byte of the earliest that
-        is unanswered, and with the least lease among them.
-        """
-        tries = self._extends.get(token)
-        if tries is None or tries[0][0].key != key:
-            return False
-        moment = tries[0][1]
-        lease = min(lease for _, _, lease in tries)
-        errand = next((errand for errand, _, _ in tries if not errand.over), None)
-        del tries[0]
-        if not tries:
-            del self._extends[token]
-        if errand is not None:
-            errand.moment_ns = moment
-            errand.lease = lease
-            self._errands.answered(errand, opcode)
-        return True
+        elif number >= OWNER_TOP_BIT and self._acquires.pop(number, None) is not None:
+            # A request dequeued by its own cancel has no answer of its own.
+            self._pending.give_up((number, key))
 
     def _told(self, opcode: int, text: bytes) -> None:
         if opcode == LEADER:
@@ -465,12 +400,6 @@ class Session(asyncio.Protocol):
 
     def _uncorrelated(self, opcode: int, key: bytes) -> None:
         self.close(PROTOCOL, f"an answer '{chr(opcode)}' for '{escaped(key)}' to nothing that was sent")
-
-    def _give_up(self, ident: tuple[int, bytes]) -> None:
-        self._gave_up[ident] = None
-        if len(self._gave_up) > GAVE_UP_MAX:
-            # The oldest are past any answer; what is kept is bounded.
-            del self._gave_up[next(iter(self._gave_up))]
 
     # --- deadlines
 
@@ -497,8 +426,10 @@ class Session(asyncio.Protocol):
         if now >= self._heard_ns + SILENCE_NS:
             self.close("io", f"the server was silent for {SILENCE_NS // SECOND} s")
             return
-        next_ns = min(self._heard_ns + SILENCE_NS, self._acquires_due(now), self._errands_due(now))
+        next_ns = min(self._heard_ns + SILENCE_NS, self._acquires_due(now))
         if self.end is None:
+            next_ns = min(next_ns, self._errands_due(now))
+        if not self.ended.done():
             self._alarm.by(next_ns)
 
     def _acquires_due(self, now: int) -> int:
@@ -517,45 +448,17 @@ class Session(asyncio.Protocol):
         return earliest
 
     def _errands_due(self, now: int) -> int:
-        earliest = NEVER
-        due: list[Errand] = []
-        for errands in (self._releases, self._cancels):
-            for errand in errands.values():
-                if now >= errand.answer_by_ns:
-                    due.append(errand)
-                elif errand.answer_by_ns < earliest:
-                    earliest = errand.answer_by_ns
-        for tries in self._extends.values():
-            for errand, sent_ns, _ in tries:
-                # Only its latest try can be due; earlier ones were given up.
-                if errand.over or errand.sent_ns != sent_ns or errand.session is not self:
-                    continue
-                if now >= errand.answer_by_ns:
-                    due.append(errand)
-                elif errand.answer_by_ns < earliest:
-                    earliest = errand.answer_by_ns
-        for errand in due:
+        earliest, late = self._pending.due(now)
+        for errand in late:
             if errand.fatal:
                 self.close("io", f"no answer to a cancel of '{escaped(errand.key)}'")
                 return NEVER
-        for errand in due:
-            self._give_up_errand(errand)
-            self._errands.back(errand)
+        self._pending.send_back(late)
         return earliest
-
-    def _give_up_errand(self, errand: Errand) -> None:
-        ident = (errand.ident, errand.key)
-        errand.session = None
-        if isinstance(errand, Extension):
-            return
-        table = self._releases if errand.opcode == RELEASE else self._cancels
-        if table.get(ident) is errand:
-            del table[ident]
-            self._give_up(ident)
 
     def forget(self, errand: Errand) -> None:
         """Its deadline is over: an answer that still comes is dropped."""
-        self._give_up_errand(errand)
+        self._pending.forget(errand)
 
     # --- the end
 
@@ -571,36 +474,22 @@ class Session(asyncio.Protocol):
         self._alarm.stop()
         queue, self._queue = self._queue, []
         acquires, self._acquires = self._acquires, {}
-        errands: dict[int, Errand] = {}
-        unsent: list[Acquire] = []
-        for item in queue:
-            if isinstance(item, Errand):
-                errands[id(item)] = item
-            elif item.state == QUEUED:
-                unsent.append(item)
-        for table in (self._releases, self._cancels):
-            for errand in table.values():
-                errands[id(errand)] = errand
-            table.clear()
-        for tries in self._extends.values():
-            for errand, _, _ in tries:
-                if errand.session is self:
-                    errands[id(errand)] = errand
-        self._extends.clear()
-        self._gave_up.clear()
+        unsent = [item for item in queue if isinstance(item, Acquire) and item.state == QUEUED]
+        errands = [item for item in queue if isinstance(item, Errand)]
+        errands += self._pending.drain()
         self._drop_transport(flush)
         if not self.ended.done():
             self.ended.set_result(end)
-        lost = list(acquires.values())
+        # Those whose callers are gone have a cancel under way, which comes back below.
+        lost = [request for request in acquires.values() if request.state == SENT]
         self._keeper.session_ended(self, unsent, lost)
         for request in lost:
             if request.state == SENT:
                 request.settle(LOST)
-        for errand in errands.values():
+        for errand in errands:
             errand.session = None
             errand.fatal = False
-            if not errand.over:
-                self._errands.back(errand)
+            self._errands.back(errand)
 
     def _drop_transport(self, flush: bool) -> None:
         transport, self._transport = self._transport, None
@@ -614,7 +503,6 @@ class Session(asyncio.Protocol):
             transport.abort()
 
 
-_ABSENT = object()
 _GRANTS = frozenset((GRANTED, GRANTED_WAITED))
 _IDENTIFIED = frozenset((RELEASED, NOT_HELD, EXTENDED))
 _TEXTS = frozenset((LEADER, MOVED, ERROR))
