@@ -72,10 +72,16 @@ def test_a_raft_message_of_another_domain_does_not_count_whoever_sends_it() -> N
     assert raft is not None
     link = inbound_of(leader, follower.place.name)
     term = raft.term
-    foreign = b"\0" * 8 + messages.encode(messages.StaleTerm(term + 50))
-    leader.call(lambda: leader.up.link_data(link, encode_frame(PeerKind.RAFT, foreign)))
+    message = messages.encode(messages.StaleTerm(term + 50))
+    leader.call(lambda: leader.up.link_data(link, encode_frame(PeerKind.RAFT, b"another." + message)))
     cluster.world.run(100 * MS)
     assert raft.term == term
+    assert link.open
+    assert leader.up.state is not None
+    domain = bytes.fromhex(leader.up.state.domain.domain_id)
+    leader.call(lambda: leader.up.link_data(link, encode_frame(PeerKind.RAFT, domain + message)))
+    cluster.world.run(MS)
+    assert raft.term == term + 50
 
 
 def test_a_leader_whose_process_is_gone_is_forgotten_at_once_and_one_that_is_paused_is_not() -> None:

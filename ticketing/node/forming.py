@@ -81,6 +81,11 @@ class Forming:
         return self._process.recorded
 
     @property
+    def storing(self) -> bool:
+        """Whether `recorded` is not on disk yet."""
+        return self._process.storing
+
+    @property
     def formed(self) -> bool:
         """Whether the recorded first state is known to be recorded by all."""
         return self._process.formed

@@ -39,6 +39,7 @@ from ticketing.node.rejoin import AppliedReport, Rejoin, Stop, Taken, refusal, r
 from ticketing.node.replacement import not_leading
 from ticketing.node.settings import S
 from ticketing.node.state import DomainFacts, ReplicatedState
+from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
 from ticketing.raft.types import BLANK, MS, Member
 
@@ -54,6 +55,8 @@ ASKERS_MAX = 8
 ASKER_NS = 10 * S
 """How long the address of a process that asked for a place is dialled after its last ask."""
 TOLD_MAX = 64
+LEAVER_NS = 3 * S
+"""How long a process that said that it wants to stop is given no lead."""
 
 
 class Membership:
@@ -69,7 +72,13 @@ class Membership:
         self._rejoin: Rejoin | None = None
         self._leaving: Leaving | None = None
         self._report = AppliedReport()
-        self._joining = False
+        self._ending = False
+        self._joining = ""
+        """The id of the domain that has taken this process in, while its record is being written."""
+        self._leavers: dict[int, int] = {}
+        """By incarnation: when a process last said that it wants to stop."""
+        self._ended: dict[int, MemberRecord] = {}
+        """By incarnation: the members that were removed last."""
         self._greatest = node.settings.earlier_first_token
         """The greatest first token of any domain that this folder has seen."""
         self._voted = False
@@ -92,6 +101,7 @@ class Membership:
         refused = refusal(node.settings)
         if refused is not None:
             node.shell.stop(2, refused)
+            return
         self.forming = Forming(node.settings, node.incarnation, self, now_ns)
 
     def _store(self, first: FirstState, done: Callable[[], None]) -> None:
@@ -156,7 +166,7 @@ class Membership:
     def domain(self) -> str:
         """Id of the domain that this process is a member of, or empty."""
         state = self._node.state
-        return state.domain.domain_id if state is not None else ""
+        return state.domain.domain_id if state is not None else self._joining
 
     def _carry_out_forming(self) -> None:
         forming, node = self.forming, self._node
@@ -165,6 +175,11 @@ class Membership:
         output = forming.take_output()
         if output.drop:
             node.leave_domain()
+            self._rejoin = None
+            self._report = AppliedReport()
+            self._voted = False
+            self._told_ns.clear()
+            self._ended.clear()
         if output.store is not None:
             self._store(output.store, self._stored)
         for incarnation, message in output.messages:
@@ -226,12 +241,15 @@ class Membership:
                 node.peers.send(peer.facts.incarnation, PeerKind.MEMBERSHIP, encode(ask.message))
 
     def _answered(self, peer: LinkPeer, message: JoinAnswer | JoinTaken, now_ns: int) -> None:
-        node, rejoin = self._node, self._rejoin
-        if rejoin is None or node.raft is not None or self._joining:
+        node, rejoin, forming = self._node, self._rejoin, self.forming
+        if rejoin is None or forming is None or node.raft is not None or self._joining or forming.storing:
             return
         match rejoin.receive(peer.place, message, now_ns):
             case Taken(taken):
-                self._joining = True
+                # From here on this process acts in no other domain, whatever was begun: one record at a time.
+                self._joining = taken.domain_id
+                forming.rejoined(now_ns)
+                self._carry_out_forming()
                 self._record(
                     taken.domain_id, taken.first_token, taken.node_id, 0, "", lambda: self._joined(taken)
                 )
@@ -242,14 +260,13 @@ class Membership:
         """The record stands: this process is a learner from now on."""
         node = self._node
         now_ns = node.turn()
-        self._joining = False
+        assert node.raft is None, "member of two domains"
+        self._joining = ""
         self._rejoin = None
+        self._voted = False
         domain = DomainFacts(taken.domain_id, taken.first_token, taken.delta_ns, 0, 0)
         state = ReplicatedState(domain, LockTable(taken.first_token), Members(), BLANK, now_ns)
         node.become_learner(taken.node_id, state, now_ns)
-        assert self.forming is not None
-        self.forming.rejoined(now_ns)
-        self._carry_out_forming()
         node.shell.log("audit", "taken in as a learner", node_id=taken.node_id, domain=domain.shown)
 
     # --- what the node tells
@@ -260,6 +277,9 @@ class Membership:
         for record in ended:
             node.shell.log("audit", "member removed", of=record.place, node_id=record.node_id)
             node.shown.forget(record.member)
+            self._ended[record.incarnation] = record
+            while len(self._ended) > TOLD_MAX:
+                del self._ended[next(iter(self._ended))]
             if record.incarnation == node.incarnation:
                 self.told_removed(f"{record.place} has another voter")
             else:
@@ -284,6 +304,9 @@ class Membership:
 
     def _end(self, status: int, reason: str) -> None:
         node = self._node
+        if self._ending:
+            return
+        self._ending = True
         node.shell.log("error" if status else "info", "stopping", reason=reason)
         node.clients.close_all("shutting_down")
         node.shell.stop(status, reason)
@@ -329,21 +352,27 @@ class Membership:
         if failure.by_peer and node.state is not None and failure.reason == Refusal.REMOVED:
             self.told_removed(f"{place or 'a member'} refuses the link of a removed member")
 
-    def raft_heard(self, peer: LinkPeer, now_ns: int) -> None:
-        """A Raft message came although this process is no member (yet): its sender knows that the domain exists."""
+    def raft_heard(self, peer: LinkPeer, domain_id: str, now_ns: int) -> None:
+        """A Raft message of that domain came although this process is no member (yet): its sender knows that the
+        domain exists.
+        """
         forming = self.forming
         if forming is None or forming.recorded is None:
             return
         recorded = forming.recorded
         founders = {member.incarnation for member in recorded.members}
-        if peer.facts.incarnation in founders and peer.domain in ("", recorded.domain_id):
+        if peer.facts.incarnation in founders and domain_id == recorded.domain_id:
             forming.domain_heard(recorded.domain_id, now_ns)
             self._carry_out_forming()
 
     def stranger(self, peer: LinkPeer, now_ns: int) -> None:
-        """A Raft message came from a process that is no member (any more)."""
+        """A Raft message of this domain came from a process that is no member (any more)."""
         state = self._node.state
-        if (
+        ended = self._ended.get(peer.facts.incarnation)
+        if ended is not None:
+            # A founder's links say nothing of its membership: they are older than the domain.
+            self._tell_removed(ended.member, ended.place, now_ns)
+        elif (
             state is not None
             and peer.domain == state.domain.domain_id
             and state.members.removed(peer.facts.node_id)
@@ -400,6 +429,9 @@ class Membership:
         if raft is None or sender is None:
             return
         if isinstance(message, LeaveAsk):
+            self._leavers[sender.incarnation] = now_ns
+            while len(self._leavers) > TOLD_MAX:
+                del self._leavers[next(iter(self._leavers))]
             if self.governing is not None and (message.node_id, message.incarnation) == sender:
                 node.peers.send(
                     sender.incarnation, PeerKind.LEAVE, self.governing.asked_for_leave(message, now_ns)
@@ -421,12 +453,15 @@ class Membership:
         if raft is None or state is None or raft.role is not Role.LEADER or lead is None:
             return "not_leader"
         target: Member | None = None
+        leaving = self.governing.facts().leaving if self.governing is not None else ()
         for member in raft.configuration.voters:
             record = state.members.find(member)
             if member == raft.me or (place is not None and (record is None or record.place != place)):
                 continue
             progress = raft.progress(member)
-            if not node.peers.is_up(member.incarnation) or progress is None:
+            if not node.peers.is_up(member.incarnation) or progress is None or progress.rolled_back:
+                continue
+            if now_ns - progress.heard_ns > S or member in leaving or self.leaves(member, now_ns):
                 continue
             best = raft.progress(target) if target is not None else None
             if best is None or progress.match > best.match:
@@ -494,14 +529,29 @@ class Membership:
         )
         match action:
             case GiveLeadAway():
+                self._say_leaving(raft)
                 refused = self.transfer(None, now_ns)
                 node.shell.log("info", "giving the lead away", refused=refused)
-            case AskLeave(leader, message):
-                node.peers.send(leader.incarnation, PeerKind.LEAVE, encode(message))
+            case AskLeave():
+                self._say_leaving(raft)
             case StopNow(reason, warning):
                 if warning:
                     node.shell.log("error", reason)
                 self._end(0, reason)
+
+    def _say_leaving(self, raft: Raft) -> None:
+        """The leader is asked for its leave, and every other member told the same: or two that stop would give the
+        lead to each other, and a new leader gives no leave in its first second.
+        """
+        ask = encode(LeaveAsk(raft.me.node_id, raft.me.incarnation, raft.term))
+        for member in raft.configuration.members():
+            if member != raft.me:
+                self._node.peers.send(member.incarnation, PeerKind.LEAVE, ask)
+
+    def leaves(self, member: Member, now_ns: int) -> bool:
+        """Whether this member has said lately that it wants to stop."""
+        said_ns = self._leavers.get(member.incarnation)
+        return said_ns is not None and now_ns - said_ns <= LEAVER_NS
 
     def operator_form(self, now_ns: int, *, first: bool, first_token: int) -> str | None:
         """Forms a domain at the operator's word; otherwise why not."""

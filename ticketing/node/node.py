@@ -47,6 +47,7 @@ LEAD_MOVES_NS = 2 * S
 PASSES_MAX = 8
 """Rounds of propose, commit and apply in one flush; what is left then waits for the next turn."""
 DISMANTLE_SLICE = 2_000
+DOMAIN_TAG_BYTES = 8
 STEP_DOWN_SLICE = 5_000
 """Waiters told in one turn that their leader's lead is over."""
 
@@ -68,12 +69,21 @@ class Node:
         self.state: ReplicatedState | None = None
         self.lead: Lead | None = None
         self.membership = Membership(self)
+        self.foreign_messages = 0
+        """Raft messages of other domains, dropped."""
         self.gaps = 0
         """How often the own loop stood still."""
         self._in_turn = False
         self._seen_ns = shell.elapsed_ns()
         self._housekeeping_ns = self._seen_ns
+        self._domain_tag = b""
+        """What every Raft message begins with. A process life can belong to several domains one after another, with
+        the same NodeId and over the same links, and a late message of one must not count in the next (spec 9,
+        Identity).
+        """
         self._sender: snapshots.SnapshotSender | None = None
+        self._snapshot_link: Link | None = None
+        """Dialled for the present sender."""
         self._receivers: dict[Link, snapshots.SnapshotReceiver] = {}
         self._replaced: list[LockTable] = []
         self._closing: list[tuple[Desk, list[DeskSession]]] = []
@@ -178,8 +188,13 @@ class Node:
 
     def _carry_out(self, output: Output, now_ns: int) -> None:
         """The duties of one output of Raft, in order: send, apply, answer."""
+        encoded: raft_messages.Message | None = None
+        payload = b""
         for member, message in output.messages:
-            self.peers.send(member.incarnation, PeerKind.RAFT, raft_messages.encode(message))
+            if message is not encoded:
+                encoded = message
+                payload = self._domain_tag + raft_messages.encode(message)
+            self.peers.send(member.incarnation, PeerKind.RAFT, payload)
         if output.committed:
             self._apply(output.committed, now_ns)
         self._sync_lead(now_ns)
@@ -245,7 +260,11 @@ class Node:
             self._step_sender(self._sender, now_ns)
         for link, receiver in list(self._receivers.items()):
             if receiver.finishing:
-                self._step_receiver(link, receiver, now_ns)
+                try:
+                    self._step_receiver(link, receiver, now_ns)
+                except BadSnapshot as error:
+                    self.shell.log("warning", "bad snapshot", remote=link.address, reason=str(error))
+                    self.peers.close(link, now_ns)
         if self._replaced and self._replaced[-1].dismantle(DISMANTLE_SLICE):
             self._replaced.pop()
         if now_ns >= self._housekeeping_ns:
@@ -360,7 +379,7 @@ class Node:
         configuration = raft.configuration
         fit = self.clock.odd_one_out(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
         for target in fit:
-            if self.peers.is_up(target.incarnation):
+            if self.peers.is_up(target.incarnation) and not self.membership.leaves(target, now_ns):
                 self._lead_moves_ns = now_ns + LEAD_MOVES_NS
                 refused = self.transfer_to(target, now_ns)
                 self.shell.log("audit", "own clock outside: giving the lead away", refused=refused)
@@ -405,6 +424,9 @@ class Node:
     def _begin(self, me: Member, state: ReplicatedState, base: Base, now_ns: int) -> None:
         self.raft = Raft(me, base, self.settings.raft, self.rng, now_ns)
         self.state = state
+        self._domain_tag = bytes.fromhex(state.domain.domain_id)
+        # What was shown in another domain says nothing: terms begin anew with each.
+        self.shown = ShownRecord()
         self.clock.delta_ns = state.domain.delta_ns
         self._take_up(state)
         self.set_targets()
@@ -425,6 +447,7 @@ class Node:
         self.state = None
         self.clients.active = False
         self.clients.domain_shown = None
+        self.clients.moved_to = None
         self.clients.announce(None)
         for link in list(self._receivers):
             self.peers.close(link, self._seen_ns)
@@ -546,15 +569,19 @@ class Node:
             self.shell.stop(1, f"the leader writes what this program cannot read: {error}")
 
     def _raft_message(self, peer: LinkPeer, payload: bytes) -> None:
+        tag = payload[:DOMAIN_TAG_BYTES]
         if self.raft is None:
-            self.membership.raft_heard(peer, self.shell.elapsed_ns())
+            self.membership.raft_heard(peer, tag.hex(), self.shell.elapsed_ns())
             if self.raft is None:
                 return
+        if tag != self._domain_tag:
+            self.foreign_messages += 1
+            return
         member = self.member_of(peer)
         if member is None or (self.state is not None and self.state.members.removed(member.node_id)):
             self.membership.stranger(peer, self.shell.elapsed_ns())
             return
-        message = raft_messages.decode(payload)
+        message = raft_messages.decode(memoryview(payload)[DOMAIN_TAG_BYTES:])
         self._note_shown(member, message)
         # A reading made after the bytes were read: the stamp of every entry in it (spec 7).
         now_ns = self.shell.elapsed_ns()
@@ -623,9 +650,10 @@ class Node:
             return
         base = raft.snapshot_base()
         sender = snapshots.SnapshotSender(self.shell, member, state, base, self.settings.snapshot_bytes_per_s)
-        raft.snapshot_begun(member, base, now_ns)
+        if not raft.snapshot_begun(member, base, now_ns):
+            sender.close()
+            return
         self._sender = sender
-        sender.link = None
         self._snapshot_link = self.peers.dial_snapshot(record.peer)
         self.shell.log("info", "sending a snapshot", to=record.place, keys=sender.total_records)
 
@@ -639,7 +667,11 @@ class Node:
     def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
         """The link of a snapshot is up; it must lead to the very process that it is for."""
         sender = self._sender
-        if sender is None or sender.member.incarnation != peer.facts.incarnation:
+        if (
+            sender is None
+            or link is not self._snapshot_link
+            or sender.member.incarnation != peer.facts.incarnation
+        ):
             self.peers.close(link, self.shell.elapsed_ns())
             return
         sender.connected(link)
@@ -647,7 +679,7 @@ class Node:
     def snapshot_link_down(self, link: Link) -> None:
         """The link of a snapshot, out or in, is over."""
         self._receivers.pop(link, None)
-        if not link.inbound and self._sender is not None and self._sender.link in (None, link):
+        if link is self._snapshot_link and self._sender is not None:
             self._drop_sender(self._sender.member)
 
     def _step_sender(self, sender: snapshots.SnapshotSender, now_ns: int) -> None:
@@ -660,14 +692,18 @@ class Node:
         sender = self._sender
         if sender is None or sender.member != member:
             return
+        self._end_sender(sender)
+        if self.raft is not None:
+            self.raft.snapshot_failed(member, self.shell.elapsed_ns())
+
+    def _end_sender(self, sender: snapshots.SnapshotSender) -> None:
+        """Also while its link is still being dialled."""
         self._sender = None
-        link = sender.link
+        link, self._snapshot_link = self._snapshot_link, None
         sender.link = None
         sender.close()
         if link is not None:
             self.peers.close(link, self.shell.elapsed_ns())
-        if self.raft is not None:
-            self.raft.snapshot_failed(member, self.shell.elapsed_ns())
 
     def link_writable(self, link: Link) -> None:
         """A full write buffer has drained."""
@@ -682,13 +718,12 @@ class Node:
         message = snapshots.decode(payload)
         if isinstance(message, snapshots.Installed):
             sender = self._sender
-            if sender is not None and sender.member.incarnation == peer.facts.incarnation:
-                self._sender = None
-                link_out = sender.link
-                sender.link = None
-                sender.close()
-                if link_out is not None:
-                    self.peers.close(link_out, now_ns)
+            if (
+                sender is not None
+                and sender.member.incarnation == peer.facts.incarnation
+                and message.index == sender.base.index
+            ):
+                self._end_sender(sender)
                 if self.raft is not None:
                     self.raft.snapshot_done(sender.member, now_ns)
             return
@@ -696,7 +731,9 @@ class Node:
             return
         receiver = self._receivers.get(link)
         if receiver is None:
-            receiver = self._receivers[link] = snapshots.SnapshotReceiver()
+            assert self.state is not None
+            domain_id = self.state.domain.domain_id
+            receiver = self._receivers[link] = snapshots.SnapshotReceiver(domain_id)
         receiver.receive(message, now_ns)
         if receiver.finishing:
             self._step_receiver(link, receiver, now_ns)
@@ -711,7 +748,10 @@ class Node:
         base = receiver.base
         assert raft is not None
         assert base is not None
-        if raft.restore(base, now_ns):
+        # A leader's log holds all that a former one's snapshot tells, and its desk stands on the table that it has.
+        if raft.role is Role.LEADER or not raft.restore(base, now_ns):
+            self._replaced.append(state.table)
+        else:
             if self.state is not None:
                 self._replaced.append(self.state.table)
             self.state = state

@@ -154,8 +154,11 @@ class SnapshotSender:
 class SnapshotReceiver:
     """One snapshot coming in over one link. Raises `BadSnapshot` for what is none; the link is then closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, domain_id: str) -> None:
+        """`domain_id`: of the receiver; no other domain's state is taken."""
         self.base: Base | None = None
+        self._domain_id = domain_id
+        self._members = Members()
         self._begin: Begin | None = None
         self._loader: SnapshotLoader | None = None
         self._ended = False
@@ -166,6 +169,9 @@ class SnapshotReceiver:
         if isinstance(message, Begin):
             if self._begin is not None or message.format != FORMAT:
                 raise BadSnapshot(f"a second header, or format {message.format} where {FORMAT} is read")
+            if message.domain.domain_id != self._domain_id:
+                raise BadSnapshot(f"of domain {message.domain.shown}")
+            self._members = Members.decode(message.members)
             self._begin = message
             self.base = message.base
             self._loader = SnapshotLoader(message.table, now_ns, message.sender_clock_ns)
@@ -188,9 +194,7 @@ class SnapshotReceiver:
         if table is None:
             return None
         begin = self._begin
-        return ReplicatedState(
-            begin.domain, table, Members.decode(begin.members), begin.base, self._quarantine_stamp_ns
-        )
+        return ReplicatedState(begin.domain, table, self._members, begin.base, self._quarantine_stamp_ns)
 
     @property
     def finishing(self) -> bool:

@@ -46,7 +46,7 @@ def status(node: Node) -> dict[str, Any]:
         },
         "sessions": {"open": node.clients.ready_count, "unauthenticated": node.clients.opening_count},
         "links": {"missing": node.peers.missing(), **node.peers.counters},
-        "loop": {"gaps": node.gaps},
+        "loop": {"gaps": node.gaps, "foreign_messages": node.foreign_messages},
         "counters": dict(node.clients.counters),
         "clock": clock(node, now_ns, wall_ns),
         "raft": None,

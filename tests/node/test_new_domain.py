@@ -1,0 +1,79 @@
+"""A domain that is over gives way to a new one, with processes that outlived it (spec 9, Forming)."""
+
+from __future__ import annotations
+
+from tests.node.fake_shell import OWNER, Cluster, Machine, formed
+from ticketing.node.settings import S
+from ticketing.protocol import frames
+from ticketing.raft.types import MS
+
+
+def formed_anew() -> tuple[Cluster, str]:
+    """Three of five lost; two survivors and three new processes form a domain at the operator's word."""
+    cluster = formed(5)
+    survivor = cluster.machines[0]
+    former = survivor.up.state
+    assert former is not None
+    for _ in range(3):
+        before = cluster.leader
+        assert before.up.transfer(None) is None
+        before.end_turn()
+        cluster.world.until(lambda before=before: cluster.serving() not in ([], [before]))  # type: ignore[misc]
+        cluster.settle()
+    for machine in cluster.machines[2:]:
+        machine.kill()
+    cluster.world.run(2 * S)
+    for machine in cluster.machines[2:]:
+        machine.start()
+    cluster.world.run(32 * S)
+    node = survivor.up
+    refusal: list[str | None] = []
+    survivor.call(lambda: refusal.append(node.form(first=True, first_token=0)))
+    cluster.world.run(0)
+    assert refusal == [None]
+    cluster.settle()
+    return cluster, former.domain.domain_id
+
+
+def test_a_survivor_takes_part_in_a_new_domain_whose_tokens_are_greater() -> None:
+    cluster, former = formed_anew()
+    states = [machine.up.state for machine in cluster.machines]
+    assert len({state.domain.domain_id for state in states if state is not None}) == 1
+    assert states[0] is not None
+    assert states[0].domain.domain_id != former
+    client = cluster.connect(cluster.leader)
+    grant = cluster.ask(client, frames.encode_q(0, 10, OWNER + 1, b"k"), b"G")
+    assert grant[1] >= states[0].domain.first_token
+
+
+def test_links_of_a_survivor_that_break_later_are_made_again() -> None:
+    """Its term is lower in the new domain: it is not rolled back for that."""
+    cluster, _former = formed_anew()
+
+    def cut_and_heal(machine: Machine) -> None:
+        machine.cut = True
+        cluster.world.run(5 * S)
+        machine.cut = False
+        cluster.world.run(8 * S)  # what was dialled in vain is dialled again
+
+    cut_and_heal(cluster.machines[0])
+    cluster.settle()
+    for machine in cluster.machines:
+        assert machine.up.peers.missing() == []
+        assert len(machine.up.peers.reachable()) == 4
+
+
+def test_a_session_of_the_former_domain_is_told_that_there_is_no_membership_or_leader() -> None:
+    cluster = formed()
+    survivor = cluster.machines[0]
+    client = cluster.connect(survivor)
+    for machine in cluster.machines[1:]:
+        machine.kill()
+    cluster.world.run(2 * S)
+    client.send(frames.encode_q(5, 5, OWNER + 1, b"k"))
+    cluster.world.run(50 * MS)
+    assert client.word()[-1] == "V"
+    client.send(frames.encode_release(7, b"k"))
+    cluster.world.run(50 * MS)
+    assert client.replies[-1][0] == frames.ERROR
+    assert client.replies[-1][4] == b"no_leader"
