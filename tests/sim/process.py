@@ -71,7 +71,7 @@ class Process:
         self.turn_began_ns = 0
         """The elapsed clock when the present turn began."""
         self.carried_over = False
-        """At its beginning something that was decided before had not been proposed yet."""
+        """At its beginning something that was decided, or held, before had not been proposed yet."""
         self.started = False
         self._temper = temper
         self._observe = observe
@@ -96,7 +96,8 @@ class Process:
         """A turn has begun."""
         self._flush_asked = True
         lead = self.node.lead if self.started else None
-        self.carried_over = lead is not None and lead.desk.has_pending
+        held = self.started and bool(self.node.clients._held)
+        self.carried_over = lead is not None and (lead.desk.has_pending or held)
         self.turn_began_ns = self.clock.elapsed_ns()
 
     def finishing(self, end: End) -> None:
