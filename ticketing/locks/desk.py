@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ticketing.locks.figures import KeyView, QueueView
+from ticketing.locks.figures import KeyView, QueuePage, QueueView
 from ticketing.locks.held import Held
 from ticketing.locks.keystate import (
     RESEND,
@@ -25,7 +25,7 @@ from ticketing.locks.requests import DeskLimits, Requests
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
 from ticketing.locks.undelivered import unhanded_grants
-from ticketing.locks.views import key_view, longest_queues
+from ticketing.locks.views import key_view, longest_queues, queue_page
 from ticketing.locks.waiting import NEVER_NS, Waiter
 from ticketing.protocol import frames
 
@@ -422,6 +422,17 @@ class Desk(Requests):
     def view(self, key: bytes, limit: int) -> KeyView | None:
         """The key with the first `limit` of its queue; None where it is free and nobody waits."""
         return key_view(self._held.get(key), self._states.get(key), limit)
+
+    def waiting_for(self, key: bytes) -> int:
+        """How many wait for a key."""
+        state = self._states.get(key)
+        return 0 if state is None else state.waiting
+
+    def queue_page(self, key: bytes, after: tuple[int, int] | None, limit: int) -> QueuePage:
+        """At most `limit` of those that wait for a key, from the front, or behind the one that `after` names by
+        (time of reading, owner).
+        """
+        return queue_page(self._waiters, self._states.get(key), after, limit)
 
     def longest_queues(self, limit: int) -> list[QueueView]:
         """Keys by how many wait, longest first; exact among long queues, see `views.longest_queues`."""

@@ -70,6 +70,14 @@ class KeyView(NamedTuple):
     """The first of those that wait, in their order."""
 
 
+class QueuePage(NamedTuple):
+    """Some of a key's queue, in order."""
+
+    queue: tuple[WaiterView, ...]
+    more: bool
+    """Somebody waits behind the last one."""
+
+
 class QueueView(NamedTuple):
     """A key by how many wait for it."""
 

@@ -202,6 +202,7 @@ class Requests(Turns):
             state = self._open_state(key, free=False)
             turn = Turn(key, token)
             if self._take_room(size_of(turn), reserve=True):
+                self._note_hold(held, now_ns)
                 self._fly(state, turn, None, ask)
                 return
         self._put_aside(state, ask)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +27,18 @@ NO_EFFECT = -1
 ADMIN_IDS_MAX = 1_024
 NAMES_SHARED_MAX = 4_096
 TOKEN_LIMIT = 1 << 62
+
+
+class Revocation(NamedTuple):
+    """An ownership that an operator has ended."""
+
+    command: Revoke
+    owner: int
+    name: str
+    """Whoever held the key, and what it called itself."""
+    next_token: int
+    """The token of the head of the queue, which holds the key now; 0 where nobody waited."""
+
 
 _NO_KEYS: frozenset[bytes] = frozenset()
 _FOREVER_NS = 1 << 62
@@ -47,6 +60,7 @@ class LockTable:
         "due",
         "held",
         "next_token",
+        "revocations",
         "ring",
         "tokens",
         "walks",
@@ -65,6 +79,8 @@ class LockTable:
         self.due = [sentinel() for _ in range(LEASE_MAX_S + 1)]
         """By lease in seconds: closes the ring of the keys held with it. Invariant: stamps never fall."""
         self.walks: list[TokenWalk] = []
+        self.revocations: list[Revocation] = []
+        """What operators have ended since somebody looked last: whoever applies takes them for the audit."""
         # Invariant: not after the due time of any held key. It may lag behind (a release does not raise it).
         self._due_floor_ns = _FOREVER_NS
         # Names of few clients stand in many records: one string for all that are alike. Not replicated.
@@ -90,9 +106,17 @@ class LockTable:
                 outcomes.append(0)
             else:
                 assert isinstance(command, Revoke), f"not a lock command: {command!r}"
-                known = not self.remember_admin(command.command_id)
-                outcomes.append(NO_EFFECT if known else self._turn(command.turn, stamp_ns))
+                outcomes.append(self._revoke(command, stamp_ns))
         return outcomes
+
+    def _revoke(self, command: Revoke, stamp_ns: int) -> int:
+        if not self.remember_admin(command.command_id):
+            return NO_EFFECT
+        held = self.held.get(command.turn.key)
+        outcome = self._turn(command.turn, stamp_ns)
+        if outcome != NO_EFFECT and held is not None:
+            self.revocations.append(Revocation(command, held.owner, held.name, outcome))
+        return outcome
 
     def remember_admin(self, command_id: str) -> bool:
         """Notes an admin command's id. False where it is among the last 1,024: it must not act again."""

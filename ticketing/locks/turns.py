@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ticketing.locks.codec import size_of
 from ticketing.locks.commands import ANY_RENEWAL, Cancel, Extend, LockCommand, Revoke, Turn
+from ticketing.locks.durations import Durations
 from ticketing.locks.figures import new_counters
 from ticketing.locks.held import Held
 from ticketing.locks.keystate import (
@@ -48,7 +49,13 @@ class Turns(Proposals):
     def __init__(self, table: LockTable, *, legacy_resend: bool) -> None:
         super().__init__()
         self.counters = new_counters()
-        """By reason, since this lead began."""
+        """By reason. The node puts its own in their place, which count on from one lead to the next; so for `waits`
+        and `holds`.
+        """
+        self.waits = Durations()
+        """From the reading of a request to the proposal of its grant."""
+        self.holds = Durations()
+        """From a grant to the proposal of its end, whatever ends it."""
         self.dirty: list[DeskSession] = []
         """Sessions whose `out` got its first frame; the node writes and clears both."""
         self.probes: list[DeskSession] = []
@@ -199,8 +206,16 @@ class Turns(Proposals):
         turn = self._turn_for(state, held.token, renewal, waiter)
         if not self._take_room(size_of(turn), reserve=True):
             return False
+        self._note_hold(held, now_ns)
         self._fly(state, turn, waiter, ask)
         return True
+
+    def _note_hold(self, held: Held, now_ns: int) -> None:
+        """Elapsed time where the stamp is the grant's; after an extension what the wall clock says, for people."""
+        if held.renewal:
+            self.holds.add((self.wall_ms - held.granted_wall_ms) * _MS)
+        else:
+            self.holds.add(now_ns - held.stamp_ns)
 
     def _extend(self, state: KeyState, held: Held, ask: Ask) -> bool:
         extend = Extend(state.key, held.token, max(held.lease, ask.lease))
@@ -226,6 +241,8 @@ class Turns(Proposals):
         command = Revoke(ask.command.command_id, turn, ask.command.who, ask.command.why)
         if not self._take_room(size_of(command), reserve=True):
             return False
+        if held is not None and held.token == turn.expect:
+            self._note_hold(held, now_ns)
         self._fly(state, command, waiter, ask)
         return True
 
@@ -461,13 +478,14 @@ class Turns(Proposals):
         if self._resends is not None:
             self._resends.granted(token, session)
         self.counters["handed_over" if turn.expect else "granted"] += 1
+        waited_ns = state.batch.taken_ns - waiter.read_ns
+        self.waits.add(waited_ns)
         if session.ended:
             state.doomed = token
         elif waiter.op == frames.ACQUIRE:
             self._send(session, frames.encode_granted(token, waiter.owner, key))
         else:
-            waited_ms = (state.batch.taken_ns - waiter.read_ns) // _MS
-            waited_ms = min(max(waited_ms, 0), WAITED_MS_MAX)
+            waited_ms = min(max(waited_ns // _MS, 0), WAITED_MS_MAX)
             self._send(session, frames.encode_granted_waited(token, waiter.owner, waited_ms, key))
 
     def _answer_ended(self, ask: Ask, outcome: int) -> None:

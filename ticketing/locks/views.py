@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import islice
 
-from ticketing.locks.figures import KeyView, QueueView, WaiterView
+from ticketing.locks.figures import KeyView, QueuePage, QueueView, WaiterView
 from ticketing.locks.held import Held
 from ticketing.locks.keystate import KeyState
-from ticketing.locks.waiting import Waiters
+from ticketing.locks.waiting import Waiter, Waiters
 
 EXAMINED_MAX = 5_000
 
@@ -19,12 +19,7 @@ def key_view(held: Held | None, state: KeyState | None, limit: int) -> KeyView |
     queue: list[WaiterView] = []
     waiter = state.first if state is not None else None
     while waiter is not None and len(queue) < limit:
-        session = waiter.session
-        queue.append(
-            WaiterView(
-                waiter.owner, session.name, session.source, waiter.read_ns, waiter.due_ns, waiter.lease
-            )
-        )
+        queue.append(_view(waiter))
         waiter = waiter.behind
     in_flight = state is not None and state.flight != 0
     waiting = state.waiting if state is not None else 0
@@ -43,6 +38,35 @@ def key_view(held: Held | None, state: KeyState | None, limit: int) -> KeyView |
         waiting,
         tuple(queue),
     )
+
+
+def queue_page(
+    waiters: Waiters, state: KeyState | None, after: tuple[int, int] | None, limit: int
+) -> QueuePage:
+    """At most `limit` of a queue, from its front, or behind the one that `after` names (time of reading, owner).
+
+    Where that one has left meanwhile, from whoever was read at the same moment on: nobody is left out, and some may
+    come twice. The queue is then walked, which for the longest one takes some milliseconds.
+    """
+    waiter = None if state is None else state.first
+    if after is not None and state is not None:
+        read_ns, owner = after
+        last = waiters.by_owner.get(owner)
+        if isinstance(last, Waiter) and last.state is state and last.wait and last.read_ns == read_ns:
+            waiter = last.behind
+        else:
+            while waiter is not None and waiter.read_ns < read_ns:
+                waiter = waiter.behind
+    queue: list[WaiterView] = []
+    while waiter is not None and len(queue) < limit:
+        queue.append(_view(waiter))
+        waiter = waiter.behind
+    return QueuePage(tuple(queue), waiter is not None)
+
+
+def _view(waiter: Waiter) -> WaiterView:
+    session = waiter.session
+    return WaiterView(waiter.owner, session.name, session.source, waiter.read_ns, waiter.due_ns, waiter.lease)
 
 
 def longest_queues(waiters: Waiters, limit: int) -> list[QueueView]:
