@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tests.sim.history import LOST, History, Hold, Request
 from tests.sim.network import End, Network
-from tests.sim.world import MS, S, Clock, Violation, World
+from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.protocol import frames
 from ticketing.protocol.decoder import ReplyDecoder
 from ticketing.protocol.handshake import READY, ClientHandshake
@@ -31,6 +31,7 @@ class Manners:
         "leases",
         "legacy",
         "outstanding",
+        "prefix",
         "stray",
         "think_ns",
         "waits",
@@ -56,6 +57,17 @@ class Manners:
         self.stray = choice((0.0, 0.1))
         """Acquires at a node that is known not to lead."""
         self.garbage = choice((0.0, 0.0, 0.002))
+        self.prefix = b"key"
+
+    @classmethod
+    def well_behaved(cls, world: World) -> Manners:
+        """Of a client with keys of its own that takes what it can get and gives it back at once."""
+        manners = cls(world)
+        manners.prefix = b"calm"
+        manners.keys, manners.leases, manners.waits, manners.outstanding = 5, (2,), (0, 1), 2
+        manners.hold_ns = manners.think_ns = (1 * MS, 200 * MS)
+        manners.legacy = manners.cancel = manners.abandon = manners.late = manners.garbage = 0.0
+        return manners
 
 
 class Session:
@@ -210,7 +222,7 @@ class Client:
     def acquire(self, session: Session) -> None:
         """One new request."""
         world, manners = self.world, self.manners
-        key = b"key-%d" % world.rng.randrange(manners.keys)
+        key = b"%b-%d" % (manners.prefix, world.rng.randrange(manners.keys))
         wait = world.rng.choice(manners.waits)
         lease = world.rng.choice(manners.leases)
         owner = world.rng.getrandbits(63) | TOP_BIT

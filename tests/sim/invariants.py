@@ -7,7 +7,7 @@ processes, all machines' clocks and true time.
 from __future__ import annotations
 
 from tests.sim.process import Process
-from tests.sim.world import MS, S, Clock, Violation, World
+from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.locks.codec import decode_commands
 from ticketing.locks.commands import Extend, LockCommand, Turn
 from ticketing.node.lead import Lead

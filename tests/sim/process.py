@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.sim.network import End, Network
 from tests.sim.shell import Disk, SimLink, SimShell
-from tests.sim.world import MS, S, Clock, World
+from tests.sim.world import MS, Clock, S, World
 from ticketing.node.node import Node
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings

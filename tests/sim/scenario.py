@@ -17,7 +17,7 @@ from tests.sim.invariants import Invariants
 from tests.sim.network import Network
 from tests.sim.process import Process, Temper
 from tests.sim.shell import Disk
-from tests.sim.world import MS, PPB, S, WALL_START_NS, Clock, Violation, World
+from tests.sim.world import MS, PPB, WALL_START_NS, Clock, S, Violation, World
 from ticketing.node.membership import FLOOR, PERMIT, RECORD
 from ticketing.node.settings import Limits, NodeSettings, Place
 from ticketing.raft.election import Role
@@ -50,8 +50,8 @@ class Swarm:
         "phase_ns",
         "power",
         "rates_hold",
-        "small_log",
         "slow",
+        "small_log",
         "stops",
         "tiny",
         "vanish",
@@ -164,7 +164,7 @@ class Scenario:
         for machine in self.machines.values():
             machine.disk.files[PERMIT] = msgspec.json.encode(permit)
 
-    def _client(self, number: int) -> Client:
+    def _client(self, number: int, manners: Manners | None = None) -> Client:
         def next_session() -> int:
             self._sessions += 1
             return self._sessions
@@ -174,7 +174,7 @@ class Scenario:
             self.network,
             self._clock(node=False),
             self.history,
-            self.manners,
+            manners or self.manners,
             {place.client: place.name for place in self.places},
             f"client-{number}",
             next_session,
@@ -389,6 +389,7 @@ class Scenario:
         world.run(started + CALM_NS)
         if progress:
             self._demand_answers()
+            self._demand_voters()
         self.invariants.final()
         self.history.check(rates_hold=self.swarm.rates_hold)
 
@@ -404,8 +405,9 @@ class Scenario:
                 machine.clock.set_rate(0)
             if machine.process is not None:
                 machine.process.resume()
-        self.clients.append(self._client(len(self.clients)))
-        self._grants_before = len(self.history.holds)
+            self._start(machine)
+        self._calm_client = self._client(len(self.clients), Manners.well_behaved(self.world))
+        self.clients.append(self._calm_client)
 
     def _demand_leader(self) -> None:
         leader = self.leader()
@@ -423,5 +425,16 @@ class Scenario:
             request = client.unanswered(before)
             if request is not None:
                 raise Violation("no waiter starves", f"{client.name}: {request!r}")
-        if self.swarm.even_rates and len(self.history.holds) == self._grants_before:
+        if self.swarm.even_rates and not self.swarm.tiny and not self._calm_client.grants:
             raise Violation("progress", "nothing was granted after the healing")
+
+    def _demand_voters(self) -> None:
+        """Every place has a voter that lives."""
+        leader = self.leader()
+        assert leader is not None
+        raft = leader.node.raft
+        assert raft is not None
+        for process in self.living():
+            member = process.node.member
+            if member not in raft.configuration.voters or raft.configuration.joint:
+                raise Violation("rejoin", f"{process.name} ({member}) is no voter yet: {raft.configuration}")

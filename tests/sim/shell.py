@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.sim.network import End, Network
-from tests.sim.world import MS, S, Clock, World
+from tests.sim.world import MS, Clock, S, World
 from ticketing.node.link import PeerKind
 from ticketing.node.session import ClientSession
 from ticketing.node.shell import Link

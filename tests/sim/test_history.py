@@ -1,0 +1,211 @@
+"""The checker itself: histories made by hand, good ones and one bad one for each rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.history import History, Hold, Request
+from tests.sim.world import MS, S, Violation
+
+KEY = b"seat"
+T0 = 100 * S
+
+
+class Story:
+    """A history told in seconds after its beginning."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self._owner = 1 << 63
+
+    def asks(
+        self, at: float, *, wait: int = 5, lease: int = 10, session: int = 1, key: bytes = KEY, op: str = "Q"
+    ) -> Request:
+        self._owner += 1
+        request = Request(op, key, self._owner, session, _ns(at), wait=wait, lease=lease)
+        self.history.requests.append(request)
+        return request
+
+    def answered(self, request: Request, at: float, answer: str) -> Request:
+        request.answer, request.answered_ns = answer, _ns(at)
+        self.history.read_upto.setdefault(request.session, []).append((_ns(at), request.sent_ns))
+        return request
+
+    def granted(self, request: Request, at: float, token: int, *, waited_ms: int = 0) -> Hold:
+        self.answered(request, at, "G")
+        request.token, request.waited_ms = token, waited_ms
+        hold = Hold(request, token, _ns(at), request.sent_ns + request.lease * S * 998 // 1000)
+        self.history.holds.append(hold)
+        return hold
+
+    def says(self, op: str, hold: Hold, at: float, answer: str, took: float = 0.1) -> Request:
+        ident = hold.request.ident if op == "C" else hold.token
+        request = Request(op, hold.key, ident, hold.request.session, _ns(at))
+        if op in "RC" and hold.released_ns is None:
+            hold.released_ns = _ns(at)
+        self.history.requests.append(request)
+        return self.answered(request, at + took, answer)
+
+    def breaks(self, rule: str) -> None:
+        with pytest.raises(Violation) as caught:
+            self.history.check()
+        assert caught.value.rule == rule
+
+
+def _ns(at: float) -> int:
+    return T0 + int(at * S)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_a_hand_over_is_a_good_history(story: Story) -> None:
+    first = story.granted(story.asks(0), 0.1, 7)
+    waiting = story.asks(0.2, session=2)
+    story.says("R", first, 1.0, "R")
+    second = story.granted(waiting, 1.1, 8, waited_ms=800)
+    story.says("X", second, 2.0, "X")
+    story.says("R", second, 3.0, "R")
+    story.says("R", second, 3.5, "N")
+    story.history.check()
+
+
+def test_a_lease_that_ran_out_makes_room_for_the_next(story: Story) -> None:
+    story.granted(story.asks(0, lease=1), 0.1, 7)
+    story.granted(story.asks(0.2), 1.1, 8, waited_ms=800)
+    story.history.check()
+
+
+def test_two_holders_at_once_are_found(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 7)
+    story.granted(story.asks(0.2, session=2), 0.4, 8)
+    story.breaks("one holder")
+
+
+def test_an_extension_that_reaches_into_the_next_hold_is_found(story: Story) -> None:
+    first = story.granted(story.asks(0, lease=1), 0.1, 7)
+    story.granted(story.asks(0.2, session=2), 1.2, 8)
+    first.until_ns = _ns(2)
+    story.breaks("one holder")
+
+
+def test_a_token_given_twice_is_found(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 7)
+    story.granted(story.asks(0.2, key=b"other"), 0.4, 7)
+    story.breaks("a token once")
+
+
+def test_a_token_that_falls_is_found_even_between_keys(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 8)
+    story.granted(story.asks(0.2, key=b"other"), 0.4, 7)
+    story.breaks("tokens rise")
+
+
+def test_tokens_of_requests_under_way_together_have_no_order(story: Story) -> None:
+    one, other = story.asks(0), story.asks(0.01, key=b"other")
+    story.granted(one, 0.1, 8)
+    story.granted(other, 0.1, 7)
+    story.history.check()
+
+
+def test_a_wait_longer_than_what_passed_is_found(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 7, waited_ms=110)
+    story.breaks("waited")
+
+
+def test_a_timeout_before_the_wait_was_over_is_found(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 7)
+    story.answered(story.asks(1, wait=2), 2.5, "T")
+    story.breaks("T too early")
+
+
+def test_a_cancelled_request_times_out_at_once(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 7)
+    request = story.asks(1, wait=2)
+    cancel = Request("C", KEY, request.ident, 1, _ns(1.1))
+    story.history.requests.append(cancel)
+    story.answered(request, 1.2, "T")
+    story.answered(cancel, 1.2, "R")
+    story.history.check()
+
+
+def test_a_refusal_for_want_of_room_where_there_is_room_is_found(story: Story) -> None:
+    story.answered(story.asks(0), 0.1, "B")
+    story.breaks("B without a bound")
+    story.history.bounds_are_wide = False
+    story.history.check()
+
+
+def test_not_free_while_nobody_can_have_it_is_found(story: Story) -> None:
+    hold = story.granted(story.asks(0), 0.1, 7)
+    story.says("R", hold, 0.5, "R")
+    story.history.requests.remove(hold.request)
+    story.answered(story.asks(1, wait=0), 1.1, "T")
+    story.breaks("T without a holder")
+
+
+def test_a_release_that_found_nothing_although_held_is_found(story: Story) -> None:
+    story.says("R", story.granted(story.asks(0), 0.1, 7), 1.0, "N")
+    story.breaks("N although held")
+
+
+def test_an_extension_refused_although_held_is_found(story: Story) -> None:
+    story.says("X", story.granted(story.asks(0), 0.1, 7), 1.0, "N")
+    story.breaks("N although held")
+
+
+def test_a_release_after_the_lease_may_find_nothing(story: Story) -> None:
+    story.says("R", story.granted(story.asks(0, lease=1), 0.1, 7), 1.5, "N")
+    story.history.check()
+
+
+def test_two_releases_of_one_token_that_both_succeed_are_found(story: Story) -> None:
+    hold = story.granted(story.asks(0), 0.1, 7)
+    story.says("R", hold, 1.0, "R")
+    story.says("R", hold, 2.0, "R")
+    story.breaks("R twice")
+
+
+@pytest.mark.parametrize("op", ["R", "X"])
+def test_an_ownership_that_is_alive_after_the_next_one_began_is_found(story: Story, op: str) -> None:
+    first = story.granted(story.asks(0, lease=1), 0.1, 7)
+    story.granted(story.asks(0.2, session=2), 1.2, 8)
+    story.says(op, first, 1.5, op)
+    story.breaks(f"{op} after the next grant")
+
+
+def test_a_queue_jumper_on_one_session_is_found(story: Story) -> None:
+    earlier, later = story.asks(0), story.asks(0.01)
+    hold = story.granted(later, 0.1, 7)
+    story.says("R", hold, 0.2, "R")
+    story.granted(earlier, 0.3, 8)
+    story.breaks("first come, first served")
+
+
+def test_a_queue_jumper_on_another_session_is_found_once_the_earlier_was_surely_read(story: Story) -> None:
+    earlier = story.asks(0)
+    story.answered(story.asks(0.01, wait=0, key=b"other"), 0.05, "T")
+    story.asks(0, wait=0, key=b"other")
+    hold = story.granted(story.asks(0.1, session=2), 0.2, 7)
+    story.says("R", hold, 0.3, "R")
+    story.granted(earlier, 0.4, 8)
+    story.breaks("first come, first served")
+
+
+def test_who_came_first_to_different_sessions_is_not_known(story: Story) -> None:
+    earlier = story.asks(0)
+    hold = story.granted(story.asks(0.01, session=2), 0.2, 7)
+    story.says("R", hold, 0.3, "R")
+    story.granted(earlier, 0.4, 8)
+    story.history.check()
+
+
+def test_a_dropped_queue_is_no_queue(story: Story) -> None:
+    earlier = story.asks(0)
+    hold = story.granted(story.asks(0.01), 0.1, 7)
+    story.says("R", hold, 0.2, "R")
+    story.granted(earlier, 0.3, 8)
+    story.history.ended_sessions[1] = 500 * MS
+    story.history.check()
