@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -185,6 +186,7 @@ class Server:
         self.domain: str | None = DOMAIN
         self.leader: str | None = OWN
         self.tokens: tuple[str, ...] = ()
+        self.tls: ssl.SSLContext | None = None
         self.banner: bytes | None = None
         self.silent = False
         self.hold_first_line = False
@@ -204,7 +206,7 @@ class Server:
         sock.bind(("127.0.0.1", port))
         # Inherited by what is accepted: a client soon feels that nothing is read.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
-        self._server = await loop.create_server(lambda: ServerSession(self), sock=sock)
+        self._server = await loop.create_server(lambda: ServerSession(self), sock=sock, ssl=self.tls)
         host, bound = sock.getsockname()
         self.address = f"{host}:{bound}"
 

@@ -250,6 +250,18 @@ assert broker.wait_ready_sync(5)
 """
 
 
+WAITING = """
+ticket = broker.acquire_sync("key", 5, 30, 0)
+def wait():
+    try:
+        broker.acquire_sync("key", 200, 30, 0)
+    except TicketError as error:
+        print(error.kind)
+threading.Thread(target=wait).start()
+time.sleep(0.2)
+"""
+
+
 def run(serving: Serving, body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-X", "dev", "-c", SCRIPT + body, serving.address],
@@ -266,12 +278,7 @@ def run(serving: Serving, body: str) -> subprocess.CompletedProcess[str]:
         ("ticket = broker.acquire_sync('key', 5, 30, 0)\nsys.exit(3)", 3, ""),
         ("ticket = broker.acquire_sync('key', 5, 30, 0)\nraise ValueError('mine')", 1, "mine"),
         (
-            "ticket = broker.acquire_sync('key', 5, 30, 0)\n"
-            "def wait():\n"
-            "    try: broker.acquire_sync('key', 200, 30, 0)\n"
-            "    except TicketError as error: print(error.kind)\n"
-            "threading.Thread(target=wait).start()\n"
-            "time.sleep(0.2)",
+            WAITING,
             0,
             "",
         ),
@@ -305,3 +312,23 @@ def test_ctrl_c_ends_a_waiting_call_and_leaves_the_queue(serving: Serving) -> No
         assert "KeyboardInterrupt" in said
         assert serving.locks.waiting(b"key") == 0
         assert ticket.release_sync() is True
+
+
+def test_it_runs_on_uvloop_as_well(serving: Serving) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> None:
+        async with TicketBroker([serving.address]) as broker:
+            assert await broker.wait_ready(5)
+            waiting = None
+            async with await broker.acquire("key", 5, 30, 0):
+                waiting = asyncio.ensure_future(broker.acquire("key", 100, 30, 0))
+                await until(lambda: serving.locks.waiting(b"key") == 1)
+                waiting.cancel()
+                with pytest.raises(IndeterminateCancelledError):
+                    await waiting
+                assert await broker.settled(5)
+            assert serving.locks.holder(b"key") is None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

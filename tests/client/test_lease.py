@@ -160,7 +160,7 @@ async def test_an_answer_counts_from_the_earliest_try_without_one_and_its_least_
     assert not second.done()
     await turns()
     while not server.quiet:
-        asked = await server.next(frames.EXTEND)
+        await server.next(frames.EXTEND)
     server.log[-1].extended()
     assert await second is True
     assert ticket.conservative_remaining() <= 100 * 0.998 - 1

@@ -113,6 +113,7 @@ class TicketBroker:
         if cluster.loop is loop:
             request, end_ns = await acquire(cluster, raw, wait_ns, lease_s, budget_ns)
             return self._ticket(request, end_ns)
+        self._check_running(cluster)
         make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns)
         return await hop(cluster.loop, make, Ticket.close)
 
@@ -195,8 +196,10 @@ class TicketBroker:
             return
         if cluster.loop is asyncio.get_running_loop():
             await cluster.close()
-        else:
+        elif cluster.loop.is_running():
             await hop(cluster.loop, cluster.close, None)
+        else:
+            cluster.leave()
         if self._thread is not None:
             self._thread.stop()
 
@@ -282,21 +285,26 @@ class TicketBroker:
         return cluster
 
     def _bound_sync(self) -> Cluster:
-        running = _running_loop()
         cluster = self._bound(None)
-        if cluster.loop is running:
+        if cluster.loop is _running_loop():
             raise _own_loop()
-        if not cluster.loop.is_running() and (self._thread is None or cluster.loop is not self._thread.loop):
-            raise TicketError(
-                TicketErrorKind.INVALID_INPUT, "the event loop that the broker is bound to does not run"
-            )
+        self._check_running(cluster)
         return cluster
+
+    def _check_running(self, cluster: Cluster) -> None:
+        """A call to a loop that stands still would wait for ever. A thread of ours may only just be starting."""
+        if cluster.loop.is_running() or (self._thread is not None and cluster.loop is self._thread.loop):
+            return
+        raise TicketError(
+            TicketErrorKind.INVALID_INPUT, "the event loop that the broker is bound to does not run"
+        )
 
     async def _on_its_loop(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         running = asyncio.get_running_loop()
         cluster = self._bound(running)
         if cluster.loop is running:
             return await work(cluster)
+        self._check_running(cluster)
         return await hop(cluster.loop, partial(work, cluster), None)
 
     def _sync(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:

@@ -8,7 +8,7 @@ provably unsent; from the reading of the clock before that write on any byte of 
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from ticketing.client.alarm import NEVER, Alarm
 from ticketing.client.clock import MILLISECOND, SECOND, Clock
@@ -150,8 +150,8 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TCP and TLS stand; the server speaks first."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not asserted: uvloop's transports have no common base with asyncio's.
+        transport = self._transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         now = self._clock()
         self._heard_ns = now

@@ -339,12 +339,13 @@ class Ticket:
             _prefer(error, failure)
 
     def __del__(self) -> None:
-        # An instance whose __init__ did not come to its end lacks the last of its attributes.
-        if not hasattr(self, "_lost_waiters") or self._result is not None or self._errand is not None:
+        # An instance whose __init__ did not come to its end lacks the last of its attributes. Once a release was
+        # begun, its outcome was told to whoever asked for it.
+        if not hasattr(self, "_lost_waiters") or self._asked:
             return
         if sys.is_finalizing() or not self._broker._collected(self._key, self.token, self.domain):
             return
-        if self._clock() < self._end_ns and not self._lost and not self._asked:
+        if self._clock() < self._end_ns and not self._lost:
             warnings.warn(
                 f"{self!r} was never released; it is now", ResourceWarning, source=self, stacklevel=2
             )
