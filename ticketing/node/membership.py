@@ -19,7 +19,7 @@ from ticketing.node.forming import Forming
 from ticketing.node.forming_messages import decode_forming, encode_forming
 from ticketing.node.governing import Governing
 from ticketing.node.handshake import LinkFailure, LinkPeer, Refusal
-from ticketing.node.leave import AskLeave, GiveLeadAway, Leaving, StopNow
+from ticketing.node.leave import AskLeave, GiveLeadAway, Leaving, StayOn, StopNow
 from ticketing.node.link import PeerKind
 from ticketing.node.members import MemberRecord, Members
 from ticketing.node.membership_messages import (
@@ -37,7 +37,7 @@ from ticketing.node.membership_messages import (
 )
 from ticketing.node.rejoin import AppliedReport, Rejoin, Stop, Taken, refusal, removed
 from ticketing.node.replacement import not_leading
-from ticketing.node.settings import S
+from ticketing.node.settings import OperatorCommand, S
 from ticketing.node.state import DomainFacts, ReplicatedState
 from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
@@ -49,11 +49,14 @@ if TYPE_CHECKING:
 RECORD = "record.json"
 FLOOR = "floor.json"
 PERMIT = "permit.json"
+REPLACE = "replace.json"
 """Files of `state/`; see `ticketing.server.files`."""
 
 ASKERS_MAX = 8
 ASKER_NS = 10 * S
 """How long the address of a process that asked for a place is dialled after its last ask."""
+LEAVE_WITHIN_NS = 5 * S
+"""How long an operator's `leave` waits for the leader's. It spans the second in which a new leader gives none."""
 TOLD_MAX = 64
 LEAVER_NS = 3 * S
 """How long a process that said that it wants to stop is given no lead."""
@@ -72,6 +75,8 @@ class Membership:
         self._rejoin: Rejoin | None = None
         self._leaving: Leaving | None = None
         self._report = AppliedReport()
+        self._leave_asked: list[Callable[[bool, str], None]] = []
+        """Operators who wait to be told whether this process goes."""
         self._ending = False
         self._joining = ""
         """The id of the domain that has taken this process in, while its record is being written."""
@@ -210,8 +215,10 @@ class Membership:
             node.set_targets()
         raft, state = node.raft, node.state
         if raft is not None and state is not None and forming is not None:
-            if raft.configuration.is_voter(raft.me):
+            if raft.configuration.is_voter(raft.me) and not self._voted:
                 self._voted = True
+                if node.settings.operator_command is not None:
+                    node.shell.remove(REPLACE)  # it has been carried out
             if raft.leader is not None and raft.configuration_index <= state.applied_index:
                 report = self._report.due(
                     now_ns, raft.me, raft.leader, state.members, raft.configuration_index
@@ -229,7 +236,15 @@ class Membership:
             return
         rejoin = self._rejoin
         if rejoin is None:
-            rejoin = self._rejoin = Rejoin(node.settings, node.incarnation, now_ns)
+            command = node.settings.operator_command or OperatorCommand(command_id="")
+            rejoin = self._rejoin = Rejoin(
+                node.settings,
+                node.incarnation,
+                now_ns,
+                command_id=command.command_id,
+                who=command.who,
+                why=command.why,
+            )
             for peer in node.peers.reachable():
                 rejoin.link(peer.place, up=True, now_ns=now_ns)
             node.shell.log("info", "asking for the place", place=node.settings.place)
@@ -307,6 +322,7 @@ class Membership:
         if self._ending:
             return
         self._ending = True
+        self._tell_leave(reason, given=True)
         node.shell.log("error" if status else "info", "stopping", reason=reason)
         node.clients.close_all("shutting_down")
         node.shell.stop(status, reason)
@@ -502,6 +518,11 @@ class Membership:
     def begin_stop(self, now_ns: int, *, force: bool) -> None:
         """Leaves in good order: the lead is given away first. `force`, or a second call, stops at once."""
         node = self._node
+        leaving = self._leaving
+        if not force and leaving is not None and leaving.stays:
+            # An operator has asked whether it may go; now it is told to.
+            self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
+            return
         if force or self.stopping:
             self._end(0, "stopped at once")
             return
@@ -512,6 +533,30 @@ class Membership:
             return
         self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
         self._go_on_leaving(self._leaving, now_ns)
+
+    def leave(self, now_ns: int, told: Callable[[bool, str], None]) -> None:
+        """Stops if leave is given within a few seconds, else stays. `told` once: whether it goes, and why (not)."""
+        node = self._node
+        self._leave_asked.append(told)
+        if self.stopping:
+            return
+        if node.raft is None or node.settings.standalone:
+            self.begin_stop(now_ns, force=False)
+            return
+        self.stopping = node.clients.stopping = True
+        self._leaving = Leaving(now_ns, min(LEAVE_WITHIN_NS, node.settings.stop_wait_ns), stays=True)
+        self._go_on_leaving(self._leaving, now_ns)
+
+    def _tell_leave(self, reason: str, *, given: bool) -> None:
+        asked, self._leave_asked = self._leave_asked, []
+        for told in asked:
+            told(given, reason)
+
+    def _stay(self, reason: str) -> None:
+        self._leaving = None
+        self.stopping = self._node.clients.stopping = False
+        self._node.shell.log("info", "no leave was given, so it stays", reason=reason)
+        self._tell_leave(reason, given=False)
 
     def _go_on_leaving(self, leaving: Leaving, now_ns: int) -> None:
         node = self._node
@@ -534,9 +579,12 @@ class Membership:
                 node.shell.log("info", "giving the lead away", refused=refused)
             case AskLeave():
                 self._say_leaving(raft)
+            case StayOn(reason):
+                self._stay(reason)
             case StopNow(reason, warning):
                 if warning:
                     node.shell.log("error", reason)
+                self._tell_leave(reason, given=not warning)
                 self._end(0, reason)
 
     def _say_leaving(self, raft: Raft) -> None:

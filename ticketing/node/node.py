@@ -21,18 +21,23 @@ from ticketing.locks.table import LockTable
 from ticketing.node import clock_messages, snapshots
 from ticketing.node.clients import Clients
 from ticketing.node.clock_health import ClockHealth, read_together
+from ticketing.node.events import EventLog
 from ticketing.node.first_state import FirstState
 from ticketing.node.handshake import LinkFacts, LinkFailure, LinkPeer, Refusal
 from ticketing.node.lead import RETRY_NS, Lead
 from ticketing.node.link import PeerKind
+from ticketing.node.lock_figures import LockFigures
 from ticketing.node.membership import Membership
+from ticketing.node.operations import Operations
 from ticketing.node.peers import Peers
+from ticketing.node.reports import Reports
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, Place, S
 from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
 from ticketing.node.state import ReplicatedState, formed_state
 from ticketing.node.status import status
+from ticketing.node.watch import Watch
 from ticketing.raft import messages as raft_messages
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
@@ -69,12 +74,17 @@ class Node:
         self.state: ReplicatedState | None = None
         self.lead: Lead | None = None
         self.membership = Membership(self)
+        self.figures = LockFigures()
+        self.events = EventLog(shell.wall_ns)
+        self.reports = Reports(self)
+        self.operations = Operations(self)
         self.foreign_messages = 0
         """Raft messages of other domains, dropped."""
         self.gaps = 0
         """How often the own loop stood still."""
         self._in_turn = False
         self._seen_ns = shell.elapsed_ns()
+        self.watch = Watch(self._seen_ns)
         self._housekeeping_ns = self._seen_ns
         self._domain_tag = b""
         """What every Raft message begins with. A process life can belong to several domains one after another, with
@@ -227,6 +237,8 @@ class Node:
                 self.shell.stop(1, f"log entry {entry.index} cannot be applied: {error}")
                 raise
             if applied is not None:
+                if state.table.revocations:
+                    self.operations.revoked(state.table)
                 if lead is not None:
                     lead.applied(*applied, now_ns, mine=mine)
             elif entry.kind == EntryKind.CONFIGURATION:
@@ -282,6 +294,7 @@ class Node:
         if self.raft is not None:
             self._sync_lead(now_ns)
             self._move_lead_from_odd_clock(self.raft, now_ns)
+        self.watch.look(self, now_ns)
 
     # --- the lead
 
@@ -297,6 +310,7 @@ class Node:
         if leading and lead is None:
             self.lead = lead = Lead(raft, state, self.clock, self.settings, now_ns)
             self.clients.desk_of_lead = lead.desk
+            self.figures.lend(lead.desk)
             lead.desk.dirty = self.clients.dirty  # type: ignore[assignment]
             self.clients.announce(None)
             self.clients.hold()
@@ -664,6 +678,13 @@ class Node:
             return ""
         return f"snapshot: {sender.sent_records} of {sender.total_records} keys sent"
 
+    def snapshot_percent(self, member: Member) -> int | None:
+        """The share of the snapshot to this member that was sent; None where none is under way."""
+        sender = self._sender
+        if sender is None or sender.member != member:
+            return None
+        return 100 * sender.sent_records // max(1, sender.total_records)
+
     def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
         """The link of a snapshot is up; it must lead to the very process that it is for."""
         sender = self._sender
@@ -813,6 +834,11 @@ class Node:
     def transfer(self, place: str | None) -> str | None:
         """Gives the lead to a place, or to whoever is fit; otherwise why not."""
         return self.membership.transfer(place, self.turn())
+
+    def clock_source(self, *, synchronised: bool, detail: str) -> None:
+        """What a further source says of this machine's wall clock (spec 8)."""
+        self.turn()
+        self.clock.source_says(synchronised, detail)
 
     def status(self) -> dict[str, Any]:
         """What this node says of itself; see `ticketing.node.status`."""

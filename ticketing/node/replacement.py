@@ -187,6 +187,33 @@ class Replacement:
         change = MembersChange("undo", place, 0, command_id=asking.ask.command_id, who=who, why=why)
         return _propose(configuration, change, f"{place}: waiting replacement undone by {who}: {why}")
 
+    def undo_command(
+        self, place: str, command_id: str, who: str, why: str, facts: ClusterFacts
+    ) -> ProposeChange | str:
+        """An operator takes a command back whose process has not asked yet, so that it is never taken."""
+        who, why = who[:TEXT_MAX], why[:TEXT_MAX]
+        if not facts.ready or not facts.committed or facts.configuration.joint:
+            return "a change of members is being committed: ask again in a moment"
+        if command_id in facts.members.used:
+            return f"{place} was replaced by this command already: it can no longer be undone"
+        if command_id in facts.members.undone:
+            return f"this command for {place} was undone already"
+        change = MembersChange("undo", place, 0, command_id=command_id, who=who, why=why)
+        return _propose(facts.configuration, change, f"{place}: command {command_id} undone by {who}: {why}")
+
+    def refuses(self, place: str, facts: ClusterFacts, now_ns: int) -> str | None:
+        """Why an operator may not begin to replace this place now; None if it may."""
+        busy = self.busy(facts, now_ns)
+        if busy is not None:
+            return f"one change at a time: {busy}"
+        asking = self._asking.get(place)
+        if asking is not None and self._by_operator(asking.ask, facts):
+            return f"another process asks for {place} at an operator's word: undo that first"
+        old = facts.members.voter_of(place, facts.configuration)
+        if old is None:
+            return f"{place} has no voter whose place could be taken"
+        return self._another_is_missing(old.member, facts, now_ns)
+
     # --- decisions
 
     def step(self, facts: ClusterFacts, now_ns: int) -> Action | None:

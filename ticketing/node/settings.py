@@ -33,6 +33,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that a new leader holds until its own first entry is applied."""
 
 
+class OperatorCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's command that a process was prepared by, to fill a place whose voter may still live."""
+
+    command_id: str
+    """What the leader's `replace` answered; at most 64 characters."""
+    who: str = ""
+    why: str = ""
+    """For the audit, at most 256 characters each."""
+
+
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the sans-I/O node needs to know."""
 
@@ -55,6 +65,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The greatest first token of any domain recorded in `state/`, 0 for none."""
     earlier_domain: str = ""
     """The id of the newest domain recorded in `state/`: this process starts where an earlier one ended."""
+    operator_command: OperatorCommand | None = None
+    """By which this process asks for its place, found in `state/`."""
     first_token_floor: int = 0
     """The operator's own number for a new domain's first token."""
     rejoin: bool = True

@@ -55,17 +55,26 @@ def status(node: Node) -> dict[str, Any]:
     raft, state = node.raft, node.state
     if raft is not None and state is not None:
         facts["raft"] = consensus(node, raft, now_ns)
-        leader = state.members.find(raft.leader) if raft.leader is not None else None
-        if leader is not None:
-            facts["leader"] = {"place": leader.place, "client": leader.client, "admin": leader.admin}
+        facts["leader"] = leader_facts(node)
         facts["locks"] = {"held": len(state.table.held), "next_token": str(state.table.next_token)}
         left_ns = state.domain.quarantine_s * S - (now_ns - state.quarantine_stamp_ns)
         facts["serves_in_s"] = round(left_ns / S, 1) if state.in_quarantine(now_ns) else 0
         if node.lead is not None:
             desk = node.lead.desk
             facts["locks"] |= {"waiting": desk.waiting, "keys_waited_for": desk.keys_waited_for}
-            facts["counters"] |= {f"lock_{name}": count for name, count in desk.counters.items()}
+    facts["counters"] |= {f"lock_{name}": count for name, count in node.figures.counters.items()}
     return facts
+
+
+def leader_facts(node: Node) -> dict[str, Any] | None:
+    """The leader's place and where it is reached, as far as it is known here."""
+    raft, state = node.raft, node.state
+    record = None
+    if raft is not None and state is not None and raft.leader is not None:
+        record = state.members.find(raft.leader)
+    if record is None:
+        return None
+    return {"place": record.place, "client": record.client, "admin": record.admin or None}
 
 
 def role(node: Node) -> str:
@@ -153,15 +162,22 @@ def clock(node: Node, now_ns: int, wall_ns: int) -> dict[str, Any]:
     if node.state is not None:
         places |= {record.incarnation: record.place for record in node.state.members.records}
     views = node.clock.verdicts(now_ns, wall_ns)
-    inside = True if node.settings.standalone else node.inside(now_ns, wall_ns)
     return {
-        "gate": "unknown" if inside is None else "open" if inside else "closed",
+        "gate": clock_gate(node),
         "delta_ms": node.clock.delta_ns // MS,
         "steps": node.clock.steps,
         "last_step_ms": _ms(node.clock.last_step_ns),
         "source": node.clock.source_detail or None,
         "peers": [_clock_of(places.get(peer, "?"), view) for peer, view in views.items()],
     }
+
+
+def clock_gate(node: Node) -> str:
+    """`open`, `closed`, or `unknown` without membership: where grants may be made, or could if this node led."""
+    if node.settings.standalone:
+        return "open"
+    inside = node.inside(*read_together(node.shell.elapsed_ns, node.shell.wall_ns))
+    return "unknown" if inside is None else "open" if inside else "closed"
 
 
 def _clock_of(place: str, view: ClockView) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ticketing.node.events import EventLog
+from ticketing.node.operations import Operations
+from ticketing.node.reports import Reports
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings
 from ticketing.node.shell import Link
@@ -81,6 +84,17 @@ class NodeApi(Protocol):
 
     def reload(self, settings: NodeSettings) -> None:
         """Takes over new tokens and secrets."""
+        ...
+
+    events: EventLog
+    """What has happened, for those who follow it."""
+    reports: Reports
+    """What operators read."""
+    operations: Operations
+    """What operators do."""
+
+    def clock_source(self, *, synchronised: bool, detail: str) -> None:
+        """What a further source says of this machine's wall clock."""
         ...
 
     def status(self) -> dict[str, object]:
