@@ -11,9 +11,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from ticketing.cli.arguments import Invocation
+from ticketing.cli.ending import ended
 from ticketing.cli.errors import CommandFailed, ExitCode, say, tell
-from ticketing.cli.options import Invocation
-from ticketing.cli.output import ReaderGone, silence, write_line
+from ticketing.cli.output import silence, write_line
 
 COMMANDS: dict[str, str] = {
     "init": "ticketing.cli.init",
@@ -83,28 +84,24 @@ def run(arguments: Sequence[str]) -> int:
     if isinstance(stdout, io.TextIOWrapper):
         # A locale that cannot show a key must not end the command that found it.
         stdout.reconfigure(errors="backslashreplace")
+    return ended(lambda: _dispatch(words, Invocation(command, debug), stdout), debug=debug)
+
+
+def _dispatch(words: list[str], invocation: Invocation, stdout: object) -> object:
     try:
-        result = typer.main.get_command(app).main(
-            args=words, prog_name="ticketing", standalone_mode=False, obj=Invocation(command, debug)
+        return typer.main.get_command(app).main(
+            args=words, prog_name="ticketing", standalone_mode=False, obj=invocation
         )
-    except ReaderGone:
-        return ExitCode.READER_GONE
-    except BrokenPipeError:
-        silence()
-        return ExitCode.READER_GONE
     except SystemExit as end:
         if sys.stdout is stdout:
             raise
         # The framework met a closed pipe while it printed a help, and has put something harmless in its place.
         silence()
         return ExitCode.READER_GONE if end.code else ExitCode.DONE
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return ExitCode.INTERRUPTED
     except _UsageError as error:
         return _usage(error, words)
-    except Exception as error:
-        return tell(error, debug=debug)
-    return result if isinstance(result, int) else ExitCode.DONE
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:

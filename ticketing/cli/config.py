@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ticketing.cli.arguments import wants_json
 from ticketing.cli.errors import ExitCode, say, warn
-from ticketing.cli.options import Addr, Config, Output, Tls, TokenFile, new_app, wants_json
+from ticketing.cli.options import Addr, Config, Output, Tls, TokenFile, new_app
 from ticketing.cli.output import write_json, write_line, write_table
 from ticketing.config.check import Checked, check_path, node_values
 from ticketing.config.client_file import Typed, find_access

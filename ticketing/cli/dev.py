@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ticketing.cli.arguments import wants_json, whole_number
 from ticketing.cli.dev_cluster import DevCluster
 from ticketing.cli.errors import ExitCode, say
-from ticketing.cli.options import Output, new_app, wants_json, whole_number
+from ticketing.cli.options import Output, new_app
 from ticketing.cli.output import write_json, write_line
 from ticketing.config.addresses import PORT_MAX
 from ticketing.config.places import count_fault

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 from enum import IntEnum
 
 from ticketing.config.problems import ConfigError
@@ -73,6 +72,8 @@ def tell(error: BaseException, *, debug: bool = False) -> int:
     Never a traceback without `debug`, and never the values of variables: they may be secrets.
     """
     if debug:
+        import traceback
+
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, CommandFailed):

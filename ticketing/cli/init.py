@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ticketing.cli.arguments import wants_json, whole_number
 from ticketing.cli.errors import ExitCode, say, warn
-from ticketing.cli.options import Output, new_app, wants_json, whole_number
+from ticketing.cli.options import Output, new_app
 from ticketing.cli.output import write_json, write_line
 from ticketing.config.addresses import CLIENT_PORT, PORT_MAX, is_loopback, parse_address
 from ticketing.config.cluster_folder import Cluster, plan_cluster, write_cluster

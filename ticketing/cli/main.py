@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,9 +11,26 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        if words and words[0] in ("acquire", "release"):
+            from ticketing.cli.quick import run_quickly
+
+            code = run_quickly(words)
+            if code is not None:
+                return code if arguments is not None else _leave(code)
         from ticketing.cli.app import run
 
-        return run(sys.argv[1:] if arguments is None else arguments)
+        return run(words)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _leave(code: int) -> int:
+    """Ends the process. All is given back by now, and taking the interpreter down would double the command's time."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            return code
+    os._exit(code)

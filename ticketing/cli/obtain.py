@@ -6,22 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
-
-import msgspec
+from typing import NamedTuple
 
 from ticketing.cli.errors import CommandFailed, ExitCode, say
 from ticketing.cli.output import shown
 from ticketing.client import Ticket, TicketBroker, TicketError
-from ticketing.client.requests import UNANSWERED
 from ticketing.config.client_file import Access
-from ticketing.protocol.frames import CANCEL
 
 REACH_S = 5.0
 """However short the wait: the cluster gets this long to be reached, since that is no waiting for the lock."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class Ask(NamedTuple):
     """One acquire. Seconds."""
 
     key: str
@@ -140,30 +136,4 @@ def _not_acquired(ask: Ask) -> CommandFailed:
 async def _may_ask_again(broker: TicketBroker, error: TicketError, within_s: float) -> bool:
     if error.kind == "not_connected":
         return await broker.wait_ready(within_s)
-    return error.kind == "indeterminate" and await _cancels_answered(broker, within_s)
-
-
-async def _cancels_answered(broker: TicketBroker, within_s: float) -> bool:
-    """Whether every cancel that this broker has under way is answered in time, and there was one.
-
-    The library sends the cancel of a lost request by itself and tells nobody how it went, so it is asked here.
-    """
-    cluster = broker._cluster
-    if cluster is None:
-        return False
-    loop = asyncio.get_running_loop()
-    answers = []
-    for errand in cluster.errands._open:
-        if errand.opcode == CANCEL and errand.done is None:
-            answer: asyncio.Future[int] = loop.create_future()
-            errand.done = partial(_answered, answer)
-            answers.append(answer)
-    if not answers:
-        return False
-    done, late = await asyncio.wait(answers, timeout=within_s)
-    return not late and all(answer.result() != UNANSWERED for answer in done)
-
-
-def _answered(answer: asyncio.Future[int], _errand: object, outcome: int) -> None:
-    if not answer.done():
-        answer.set_result(outcome)
+    return error.kind == "indeterminate" and await broker.settled(within_s)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from ticketing.cli.admin_client import AdminAccess
-from ticketing.cli.errors import usage_error, warn
-from ticketing.cli.output import FORMATS
-from ticketing.config.client_file import Access, Typed, find_access, find_admin
+from ticketing.cli.arguments import Invocation
+from ticketing.cli.errors import warn
+from ticketing.config.client_file import Typed, find_admin
 
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="text or json.")]
 
@@ -36,27 +36,11 @@ Tls = Annotated[
 ]
 
 
-class Invocation(NamedTuple):
-    """What was typed beside the options of a sub-command."""
-
-    command: list[str] | None
-    """Everything after the first `--`, untouched; None where there is no `--`."""
-    debug: bool = False
-
-
 def invocation_of(context: typer.Context) -> Invocation:
     """The call that a sub-command is part of."""
     invocation = context.obj
     assert isinstance(invocation, Invocation), "main() hands it to every command"
     return invocation
-
-
-def access_of(typed: Typed) -> Access:
-    """The cluster that is meant, with its warnings told."""
-    access = find_access(typed, os.environ, Path.cwd())
-    for problem in access.warnings:
-        warn(str(problem))
-    return access
 
 
 def admin_of(typed: Typed) -> AdminAccess:
@@ -65,24 +49,6 @@ def admin_of(typed: Typed) -> AdminAccess:
     for problem in facts.warnings:
         warn(str(problem))
     return AdminAccess(facts.nodes, facts.token, facts.tls)
-
-
-def wants_json(output: str) -> bool:
-    """Whether `-o json` was given; anything but the known formats is refused."""
-    if output not in FORMATS:
-        raise usage_error(f"--output must be one of {', '.join(FORMATS)}, not {output!r}")
-    return output == "json"
-
-
-def whole_number(text: str, option: str, low: int, high: int) -> int:
-    """A whole number within its range; the message names both."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value <= high or not text.strip().lstrip("+-").isascii():
-        raise usage_error(f"{option} must be a whole number from {low} to {high}, not {text!r}")
-    return value
 
 
 def new_app(**settings: object) -> typer.Typer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -36,6 +35,8 @@ def write_line(text: str = "") -> None:
 
 def write_json(value: Any) -> None:
     """One JSON object on one line, ASCII alone, so that any locale and any reader can take it."""
+    import json
+
     write_line(json.dumps(value, ensure_ascii=True))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import struct
@@ -30,15 +29,25 @@ OnSignal = Callable[[int, bool], None]
 class SignalRelay:
     """Takes signals over from the moment it is made until `close`. Signals ignored until then stay ignored (nohup)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, numbers: Iterable[int], on_signal: OnSignal) -> None:
-        """Has to be made before the program starts threads: these take over its signal mask."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        numbers: Iterable[int],
+        on_signal: OnSignal,
+        *,
+        senders: bool = True,
+    ) -> None:
+        """Has to be made before the program starts threads: these take over its signal mask.
+
+        `senders`: who sent a signal matters. Where it does not, an ordinary handler is the quicker way.
+        """
         self._loop = loop
         self._numbers = [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
         self._on_signal = on_signal
         self._descriptor = -1
         self.former_mask: set[int] | None = None
         """What a child's mask has to be set to; None: nothing was changed."""
-        if sys.platform.startswith("linux"):
+        if senders and sys.platform.startswith("linux"):
             self.former_mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers))
             self._descriptor = _signalfd(self._numbers)
             loop.add_reader(self._descriptor, self._read)
@@ -68,6 +77,8 @@ class SignalRelay:
 
 
 def _signalfd(numbers: Iterable[int]) -> int:
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     mask = ctypes.create_string_buffer(_SIGSET_BYTES)
     libc.sigemptyset(mask)

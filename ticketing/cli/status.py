@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from ticketing.cli.admin_client import all_failed, ask_all
+from ticketing.cli.arguments import wants_json
 from ticketing.cli.cluster_status import cluster_status
 from ticketing.cli.errors import ExitCode, warn
-from ticketing.cli.options import AdminConfig, Config, Output, admin_of, new_app, wants_json
+from ticketing.cli.options import AdminConfig, Config, Output, admin_of, new_app
 from ticketing.cli.output import write_json, write_line, write_table
 from ticketing.config.client_file import Typed
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ticketing.config.addresses import CLIENT_PORT, is_wildcard, parse_address
+from ticketing.config.client_models import AdminFile, ClientFile
 from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE, CLUSTER_FOLDER
-from ticketing.config.models import AdminFile, ClientFile
 from ticketing.config.problems import ConfigError, Problem
 from ticketing.config.reader import TomlFile, read_secret_file, read_toml
 

@@ -1,4 +1,4 @@
-"""The three files as they are written: `node.toml`, `client.toml`, `admin.toml`.
+"""`node.toml` as it is written; the two small files are in `client_models`.
 
 Times end in their unit. What is left out of a file has the default that stands here.
 """
@@ -137,29 +137,3 @@ class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
     log: LogTable = LogTable()
     limits: LimitsTable = LimitsTable()
     raft: RaftTable = RaftTable()
-
-
-class ClientFile(msgspec.Struct, frozen=True, kw_only=True):
-    """`client.toml`: what a program needs to reach the cluster."""
-
-    addrs: tuple[str, ...]
-    token: str = ""
-    token_file: str = ""
-    tls: str = "off"
-    """`off`, `system-roots`, `insecure-skip-verify`, or a CA file (from the folder of the file)."""
-
-
-class AdminPlaceTable(msgspec.Struct, frozen=True, kw_only=True):
-    """`[[nodes]]` of `admin.toml`."""
-
-    name: str
-    admin: str
-
-
-class AdminFile(msgspec.Struct, frozen=True, kw_only=True):
-    """`admin.toml`: what an operator's commands need to reach every node."""
-
-    nodes: tuple[AdminPlaceTable, ...]
-    token: str = ""
-    token_file: str = ""
-    tls: str = "off"

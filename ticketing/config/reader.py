@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import os
@@ -10,14 +9,16 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ticketing.config.lines import find_lines, line_of
 from ticketing.config.problems import ConfigError, Problem
 
-Model = TypeVar("Model", bound=msgspec.Struct)
+if TYPE_CHECKING:
+    import msgspec
+
+Model = TypeVar("Model")
+"""A `NamedTuple`, or a msgspec `Struct` where ranges are checked. The former does without loading msgspec."""
 
 FILE_BYTES_MAX = 1 << 20
 """A configuration file is smaller; a larger one is something else."""
@@ -83,7 +84,7 @@ class TomlFile:
             )
 
     def _table(self, model: type[Model], data: Mapping[str, Any], path: str) -> Model | None:
-        fields = _fields(model)
+        fields = _fields(cast("Any", model))
         for key in data:
             if key not in fields:
                 self.problem(f"{path}.{key}" if path else key, _unknown(key, list(fields)))
@@ -105,7 +106,7 @@ class TomlFile:
     def _value(self, kind: Any, limits: msgspec.Meta | None, value: Any, path: str) -> Any:
         if get_origin(kind) is tuple:
             return self._items(get_args(kind)[0], limits, value, path)
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if hasattr(kind, "_fields") or hasattr(kind, "__struct_fields__"):
             if isinstance(value, dict):
                 table = self._table(kind, value, path)
                 return _MISSING if table is None else table
@@ -172,18 +173,29 @@ def reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 @functools.cache
-def _fields(model: type[msgspec.Struct]) -> dict[str, tuple[Any, msgspec.Meta | None, bool]]:
+def _fields(model: type[Any]) -> dict[str, tuple[Any, msgspec.Meta | None, bool]]:
     hints = get_type_hints(model, include_extras=True)
+    names: tuple[str, ...] = getattr(model, "_fields", ()) or model.__struct_fields__
+    required = _required(model)
     found: dict[str, tuple[Any, msgspec.Meta | None, bool]] = {}
-    for field in msgspec.structs.fields(model):
-        kind, limits = hints[field.name], None
+    for name in names:
+        kind, limits = hints[name], None
         if hasattr(kind, "__metadata__"):
             limits = kind.__metadata__[0]
             kind = kind.__origin__
         if type(None) in get_args(kind):
             kind = get_args(kind)[0]
-        found[field.encode_name] = (kind, limits, field.required)
+        found[name] = (kind, limits, name in required)
     return found
+
+
+def _required(model: type[Any]) -> frozenset[str]:
+    """The fields without a default."""
+    if hasattr(model, "_field_defaults"):
+        return frozenset(model._fields) - frozenset(model._field_defaults)
+    import msgspec
+
+    return frozenset(field.name for field in msgspec.structs.fields(model) if field.required)
 
 
 def _is(kind: type, value: Any) -> bool:
@@ -208,6 +220,8 @@ def _out_of_range(value: Any, limits: msgspec.Meta | None) -> str:
 
 
 def _unknown(key: str, known: list[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(key, known, n=1)
     return (
         f"unknown key; did you mean `{close[0]}`?"
