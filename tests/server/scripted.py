@@ -30,7 +30,7 @@ class ScriptedNode:
         self.deadline_ns = 1 << 62
         self.log: list[str] = []
         """Order of the calls."""
-        self.events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self.calls: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self.data: dict[ClientSession, bytearray] = {}
         self.link_data_of: dict[Link, bytearray] = {}
         self._echo: dict[ClientSession, bytearray] = {}
@@ -40,12 +40,12 @@ class ScriptedNode:
 
     def saw(self, name: str, what: Any = None) -> None:
         self.log.append(name)
-        self.events.put_nowait((name, what))
+        self.calls.put_nowait((name, what))
 
     async def next(self, name: str) -> Any:
         """Waits for an event of this name; what comes before it is passed over."""
         while True:
-            seen, what = await self.events.get()
+            seen, what = await self.calls.get()
             if seen == name:
                 return what
 
