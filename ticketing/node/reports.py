@@ -170,7 +170,7 @@ class Reports:
             asking = {view.place for view in views}
             changes += [
                 change
-                for place in governing.announced
+                for place in list(governing.announced)
                 if place not in asking
                 if (change := node.operations.announced(place)) is not None
             ]
