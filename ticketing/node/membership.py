@@ -412,7 +412,9 @@ class Membership:
         if isinstance(message, JoinAnswer | JoinTaken):
             self._answered(peer, message, now_ns)
         elif isinstance(message, Removed):
-            if (message.node_id, message.incarnation) == node.member:
+            # A process life has the same number in each domain that it helps to form.
+            own = peer.domain in ("", self.domain())
+            if own and (message.node_id, message.incarnation) == node.member:
                 self.told_removed(message.why)
         elif isinstance(message, JoinApplied):
             if self.governing is not None and peer.facts.incarnation == node.incarnation_of(message.node_id):

@@ -306,7 +306,12 @@ class Peers:
                 self._host.peer_gone(former)
         self._host.turned_away(place, failure)
         self._close(link, now_ns)
-        if target is not None and failure.reason == Refusal.CHANGED:
+        if (
+            target is not None
+            and failure.reason == Refusal.CHANGED
+            and self._targets.get(target.address) is target
+            and target.link is None
+        ):
             target.next_dial_ns = now_ns
             self._dial(target, now_ns)
 
