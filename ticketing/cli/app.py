@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "acquire": "ticketing.cli.acquire",
     "release": "ticketing.cli.release",
     "status": "ticketing.cli.status",
+    "top": "ticketing.cli.top",
 }
 """Each sub-command's module, which has it as `app`. Nothing is imported that the called one does not need."""
 

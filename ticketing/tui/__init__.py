@@ -1,0 +1,1 @@
+"""`ticketing top`: the live dashboard, a reader of the nodes' admin planes (docs/admin.md, docs/dashboard.md)."""
