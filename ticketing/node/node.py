@@ -113,6 +113,7 @@ class Node:
 
     def start(self) -> None:
         """Begins: a standalone node forms its domain, others dial their peers."""
+        self._seen_ns = self.shell.elapsed_ns()
         self.turn()
         self.membership.start(self._seen_ns)
         self.set_targets()
@@ -544,7 +545,11 @@ class Node:
 
     def peer_joined(self, peer: LinkPeer) -> None:
         """Links with this process are up both ways."""
-        self.membership.peer_joined(peer, self.shell.elapsed_ns())
+        now_ns = self.shell.elapsed_ns()
+        # A probe that left before had nothing to be answered on: another goes now, not a second later.
+        self.clock.watch(peer.facts.incarnation, now_ns)
+        self._probe_clocks(now_ns)
+        self.membership.peer_joined(peer, now_ns)
 
     def peer_parted(self, peer: LinkPeer) -> None:
         """Links with this process are not up both ways any more."""
@@ -574,7 +579,7 @@ class Node:
                 self._snapshot_message(peer, link, payload)
             else:
                 self.membership.receive(peer, kind, payload, self.shell.elapsed_ns())
-        except (msgspec.DecodeError, BadSnapshot) as error:
+        except (msgspec.DecodeError, RecursionError, BadSnapshot) as error:
             self.shell.log(
                 "warning", "a peer's message cannot be read", place=peer.place, kind=kind, reason=str(error)
             )
