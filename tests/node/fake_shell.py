@@ -100,7 +100,7 @@ class Machine:
         self.links: dict[FakeLink, None] = {}
         self.clients: dict[ClientSession, Client] = {}
         self._opening: Client | None = None
-        self._inbox: list[Callable[[], None]] = []
+        self._inbox: list[Callable[[], object]] = []
         self._waking = False
         self._flush = False
         self._timer = 0
@@ -153,7 +153,7 @@ class Machine:
         if self.node is not None:
             self._tick(self._timer)
 
-    def call(self, what: Callable[[], None]) -> None:
+    def call(self, what: Callable[[], object]) -> None:
         """Has something done in a turn of the process's loop."""
         self._inbox.append(what)
         if not self._waking and not self.paused:

@@ -164,9 +164,10 @@ def test_a_process_that_is_told_not_to_rejoin_takes_part_in_nothing() -> None:
     follower = cluster.followers[0]
     follower.kill()
     follower.settings = msgspec.structs.replace(follower.settings, rejoin=False)
-    follower.start()
+    node = follower.start()
     cluster.world.run(0)
     assert status(follower) == 2
+    assert node.membership.forming is None
 
 
 def test_a_process_that_was_replaced_while_it_stood_still_stops_with_status_12() -> None:

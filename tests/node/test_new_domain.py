@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from tests.node.fake_shell import OWNER, Cluster, Machine, formed
+from ticketing.node.forming_messages import Formed, decode_forming
+from ticketing.node.link import PeerKind
 from ticketing.node.settings import S
 from ticketing.protocol import frames
+from ticketing.raft import messages
 from ticketing.raft.types import MS
 
 
@@ -77,3 +80,31 @@ def test_a_session_of_the_former_domain_is_told_that_there_is_no_membership_or_l
     cluster.world.run(50 * MS)
     assert client.replies[-1][0] == frames.ERROR
     assert client.replies[-1][4] == b"no_leader"
+
+
+def test_a_half_formed_process_takes_only_its_own_domain_for_formed() -> None:
+    cluster = Cluster()
+    first, second = cluster.machines[0], cluster.machines[1]
+
+    def no_word(_place: str, kind: int, payload: bytes) -> bool:
+        """All but that the domain exists."""
+        return kind == PeerKind.RAFT or (
+            kind == PeerKind.FORMING and isinstance(decode_forming(payload), Formed)
+        )
+
+    second.drops = no_word
+    cluster.start()
+    cluster.world.until(lambda: first.up.raft is not None)
+    cluster.world.run(50 * MS)
+    assert second.up.raft is None
+    peer = next(peer for peer in second.up.peers.reachable() if peer.place == first.place.name)
+    word = messages.encode(messages.StaleTerm(3))
+    second.call(lambda: second.up._raft_message(peer, b"another." + word))
+    cluster.world.run(0)
+    assert second.up.raft is None
+    assert first.up.state is not None
+    domain = bytes.fromhex(first.up.state.domain.domain_id)
+    second.call(lambda: second.up._raft_message(peer, domain + word))
+    cluster.world.run(0)
+    assert second.up.state is not None
+    assert second.up.state.domain.domain_id == first.up.state.domain.domain_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.node.fake_shell import FakeLink, Machine, formed
+from tests.node.fake_shell import Cluster, FakeLink, Machine, formed
 from ticketing.node.link import PeerKind, encode_frame
 from ticketing.node.settings import S
 from ticketing.raft import messages
@@ -54,12 +54,11 @@ def test_two_links_of_one_process_leave_the_newer_one() -> None:
     cluster = formed()
     leader, follower = cluster.leader, cluster.followers[0]
     old = inbound_of(leader, follower.place.name)
-    follower.cut = True  # its FIN does not arrive
     own = next(link for link in follower.links if link is old.other)
+    own.other = None  # its FIN does not arrive
     follower.up.turn()
     follower.up.peers.close(own, cluster.world.now_ns)
     follower.end_turn()
-    follower.cut = False
     cluster.world.run(S)
     assert not old.open
     assert inbound_of(leader, follower.place.name).open
@@ -97,3 +96,14 @@ def test_a_leader_whose_process_is_gone_is_forgotten_at_once_and_one_that_is_pau
     leader.kill()
     cluster.world.run(200 * MS)
     assert all(machine.up.raft is not None and machine.up.raft.leader != former for machine in followers)
+
+
+def test_nodes_that_start_one_after_the_other_do_not_wait_for_a_back_off_or_the_next_probe() -> None:
+    for gap_ms in (130, 350, 900, 2_600):
+        cluster = Cluster()
+        for machine in cluster.machines:
+            cluster.world.run(gap_ms * MS)
+            machine.start()
+        last_ns = cluster.world.now_ns
+        cluster.world.until(cluster.serving)
+        assert cluster.world.now_ns - last_ns < 400 * MS, gap_ms

@@ -121,6 +121,22 @@ def test_a_snapshot_in_slices_of_a_slow_link_is_not_disturbed_by_grants() -> Non
     assert same_state(cluster)
 
 
+def test_word_of_an_earlier_snapshot_does_not_end_the_present_one() -> None:
+    cluster = formed(raft=SMALL_LOG, snapshot_bytes_per_s=100_000)
+    hold(cluster, range(600))
+    leader, follower = cluster.leader, cluster.followers[0]
+    follower.kill()
+    cluster.world.run(2 * S)
+    follower.start()
+    cluster.world.until(lambda: leader.up._sender is not None and leader.up._sender.sent_records > 0, 10 * S)
+    sender = leader.up._sender
+    word = snapshots.encode(snapshots.Installed(1))
+    follower.call(lambda: follower.up.peers.send(leader.up.incarnation, PeerKind.SNAPSHOT, word))
+    cluster.world.run(5 * MS)
+    assert leader.up._sender is sender
+    cluster.world.until(lambda: rejoined(follower), 20 * S)
+
+
 def begin(domain_id: str, members: bytes) -> snapshots.Begin:
     table = LockTable(1 << 40)
     domain = DomainFacts(domain_id, 1 << 40, 0, 0, 0)

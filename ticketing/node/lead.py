@@ -57,7 +57,7 @@ class Lead:
         would follow is kept and decided under the gate of the turn in which the lead serves again.
         """
         self.serving = False
-        self.desk.room = self.desk.reserved_room = 0
+        self._allow()
 
     def _allow(self) -> None:
         raft, desk = self._raft, self.desk
