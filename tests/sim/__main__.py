@@ -69,8 +69,8 @@ def run_seed(seed: int, *, log: bool = False, digest: bool = False) -> Result:
     )
 
 
-def run_many(first: int, last: int, *, jobs: int, minutes: float) -> int:
-    """Seeds first..last, as far as the time allows; 1 where one was violated."""
+def run_many(first: int, last: int, *, jobs: int, minutes: float, only_first: bool = False) -> int:
+    """Seeds first..last, as far as the time allows or up to the first violation; 1 where one was violated."""
     began = time.monotonic()
     until = began + minutes * 60 if minutes else float("inf")
     results: list[Result] = []
@@ -84,7 +84,7 @@ def run_many(first: int, last: int, *, jobs: int, minutes: float) -> int:
 
     if jobs <= 1:
         for seed in range(first, last + 1):
-            if time.monotonic() > until:
+            if time.monotonic() > until or (only_first and failed):
                 break
             note(run_seed(seed))
     else:
@@ -120,6 +120,7 @@ def main() -> int:
     parser.add_argument("--seeds", help="A..B, both included")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=0.0, help="stop after so long")
+    parser.add_argument("--first", action="store_true", help="stop at the first violation")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         result = run_seed(arguments.seed, log=arguments.log, digest=arguments.digest)
@@ -127,7 +128,13 @@ def main() -> int:
         summary([result], [result] if result.failure else [], result.real_s)
         return 1 if result.failure else 0
     first, _, last = (arguments.seeds or "0..99").partition("..")
-    return run_many(int(first), int(last or first), jobs=arguments.jobs, minutes=arguments.minutes)
+    return run_many(
+        int(first),
+        int(last or first),
+        jobs=arguments.jobs,
+        minutes=arguments.minutes,
+        only_first=arguments.first,
+    )
 
 
 if __name__ == "__main__":

@@ -187,6 +187,10 @@ def refusals_are_facts(history: History) -> None:
 def not_free_is_a_fact(history: History) -> None:
     """`T` at once says that somebody else had, or was about to have, the key."""
     others: dict[bytes, list[tuple[int, int, int]]] = {}
+    released: dict[int, int] = {}
+    for request in history.requests:
+        if request.op == "R" and request.answer in ("R", "N"):
+            released.setdefault(request.ident, request.answered_ns)
     cancels = _cancels(history)
     for request in history.requests:
         if request.op in "AQ" and request.answer not in ("B", "V"):
@@ -194,6 +198,8 @@ def not_free_is_a_fact(history: History) -> None:
             until = request.sent_ns + (request.wait + request.lease + 60) * S
             if request.answer == "T":
                 until = request.answered_ns
+            elif request.answer in ("A", "G"):
+                until = min(until, released.get(request.token, until))
             others.setdefault(request.key, []).append((request.sent_ns, until, request.ident))
     for request in history.requests:
         if request.answer != "T" or request.wait or (request.ident, request.key) in cancels:

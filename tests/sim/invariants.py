@@ -38,6 +38,7 @@ class Watched:
 
     __slots__ = (
         "applied",
+        "commit_led",
         "last",
         "raft",
         "role",
@@ -58,6 +59,8 @@ class Watched:
         self.state: ReplicatedState | None = None
         self.token = 0
         self.serving: Lead | None = None
+        self.commit_led = 0
+        """The commit index of its present lead."""
         self.standing: tuple[int, Role, int, int, int] | None = None
         self.skipped = 0
 
@@ -246,8 +249,15 @@ class Invariants:
         known = domain.leaders.setdefault(raft.term, raft.me)
         if known != raft.me:
             raise Violation("election safety", f"{known} and {raft.me} lead term {raft.term}")
+        if raft.commit_index != watched.commit_led and watched.serving is process.node.lead:
+            watched.commit_led = raft.commit_index
+            if raft._replica.log.term_at(raft.commit_index) != raft.term:
+                raise Violation(
+                    "commit of the own term", f"{process.name} commits {raft.commit_index} in {raft.term}"
+                )
         if watched.role is Role.LEADER and watched.serving is process.node.lead:
             return
+        watched.commit_led = raft.commit_index
         watched.serving = process.node.lead
         self.leads += 1
         self.world.say(process.name, "leads", f"term {raft.term}")

@@ -43,6 +43,7 @@ class Swarm:
         "clock_faults",
         "cuts",
         "even_rates",
+        "far",
         "frames",
         "kills",
         "nodes",
@@ -53,6 +54,7 @@ class Swarm:
         "slow",
         "small_log",
         "stops",
+        "tight",
         "tiny",
         "vanish",
     )
@@ -77,6 +79,10 @@ class Swarm:
         self.vanish = choice((0, 0, 10))
         self.small_log = choice((True, True, False))
         self.tiny = choice((False, False, True))
+        self.far = choice((1, 1, 1, 20, 150)) * MS
+        """The greatest usual delay of every path."""
+        self.tight = choice((False, False, True))
+        """Election timeouts hardly differ: elections collide."""
 
     def __str__(self) -> str:
         return " ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
@@ -102,6 +108,7 @@ class Scenario:
         self.network = Network(world)
         self.swarm = swarm = Swarm(world)
         self.temper = Temper(world)
+        self.network.usual = (100_000, swarm.far)
         self.manners = Manners(world)
         self.history = History()
         self.history.bounds_are_wide = not swarm.tiny
@@ -143,10 +150,14 @@ class Scenario:
     def _raft_settings(self) -> RaftSettings:
         world, swarm = self.world, self.swarm
         keep = world.rng.choice((2_000, 20_000)) if swarm.small_log else 60_000
+        longest = 405 * MS if swarm.tight else ELECTION_NS
         if not swarm.tiny:
-            return RaftSettings(log_keep_bytes=keep, learner_log_bytes_max=MIB)
+            return RaftSettings(
+                log_keep_bytes=keep, learner_log_bytes_max=MIB, election_timeout_max_ns=longest
+            )
         return RaftSettings(
             log_keep_bytes=keep,
+            election_timeout_max_ns=longest,
             learner_log_bytes_max=64 * 1024,
             uncommitted_bytes_max=8 * 1024,
             uncommitted_bytes_reserved=3 * 1024,
@@ -325,10 +336,18 @@ class Scenario:
     def _cut(self) -> None:
         """One way between two, both ways, or one machine from many."""
         world, network, rng = self.world, self.network, self.world.rng
+        leader = self.leader()
         victim = rng.choice(list(self.machines))
+        if leader is not None and rng.random() < 0.5:
+            victim = leader.machine
         others = [name for name in self._ends() if name != victim]
-        if rng.random() < 0.5:
+        among = rng.randrange(4)
+        if among == 0:
             others = [rng.choice(others)]
+        elif among == 1:
+            others = [name for name in self.machines if name != victim]
+        elif among == 2:
+            others = [name for name in others if rng.random() < 0.5]
         kind = rng.randrange(3)
         pairs = [(victim, other) for other in others] if kind != 1 else []
         pairs += [(other, victim) for other in others] if kind != 0 else []
@@ -398,6 +417,7 @@ class Scenario:
         self.calm = True
         self.world.say("world", "calm")
         self.network.heal_all()
+        self.network.usual = (100_000, 1 * MS)
         for machine in self.machines.values():
             self.network.power_on(machine.place.name)
             machine.clock.set_wall(0)
