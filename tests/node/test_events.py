@@ -107,6 +107,10 @@ def test_a_lost_voter_shows_in_the_redundancy_and_its_successor_in_the_stages_of
     lost.kill()
     cluster.world.run(4 * S)
     lost.start()
+    cluster.world.until(lambda: lost.up.raft is not None)
+    lost.pause()  # otherwise it has caught up before anybody looks
+    cluster.world.run(S)
+    lost.resume()
     cluster.world.until(
         lambda: lost.up.raft is not None and lost.up.raft.configuration.is_voter(lost.up.raft.me)
     )

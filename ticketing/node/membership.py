@@ -203,7 +203,8 @@ class Membership:
         """Called every 50 ms."""
         node = self._node
         forming = self.forming
-        if forming is not None and now_ns >= forming.next_deadline_ns:
+        if forming is not None and (node.raft is None or now_ns >= forming.next_deadline_ns):
+            # Whoever waits for a domain looks often: clocks that were compared meanwhile announce themselves to nobody.
             forming.tick(now_ns, node.shell.wall_ns() // MS)
             self._carry_out_forming()
         if forming is not None and node.raft is None and not self._joining:

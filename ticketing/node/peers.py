@@ -241,11 +241,23 @@ class Peers:
             if outcome.purpose == PEER:
                 self._supersede(link, outcome)
                 self._spoken(outcome, +1)
+                self._dial_back(outcome.place, now_ns)
         elif state.target is None:
             self._host.snapshot_link_up(outcome, link)
         else:
             self._up(state.target, outcome)
         return handshake.rest
+
+    def _dial_back(self, place: str, now_ns: int) -> None:
+        """Somebody is at a place again: no need to sit a back-off out. No more often than the shortest one, since
+        two that refuse each other would otherwise dial without a pause.
+        """
+        for target in list(self._targets.values()):
+            if target.place != place or target.link is not None:
+                continue
+            target.next_dial_ns = min(target.next_dial_ns, target.dialled_ns + REDIAL_MIN_NS)
+            if now_ns >= target.next_dial_ns:
+                self._dial(target, now_ns)
 
     def _supersede(self, link: Link, peer: LinkPeer) -> None:
         """A process that dials anew has left its former link: what still lies in it must not come after what it
