@@ -14,6 +14,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tomllib
@@ -78,6 +79,11 @@ class NodeProcess:
     @property
     def config(self) -> Path:
         return self.folder / "node.toml"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What a client of this node needs, None where the cluster has no TLS."""
+        authority = self.folder.parent / "ca" / "ca.pem"
+        return ssl.create_default_context(cafile=authority) if authority.exists() else None
 
     @property
     def log(self) -> Path:
@@ -146,7 +152,7 @@ class NodeProcess:
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await _get(self.admin, self.admin_token, "/v1/status")
+                return await _get(self.admin, self.admin_token, "/v1/status", self.tls())
         except (OSError, asyncio.IncompleteReadError):  # a timeout is an OSError, too
             return None
 
@@ -279,9 +285,9 @@ def occupied(address: str) -> Iterator[None]:
         yield
 
 
-async def _get(address: str, token: str, path: str) -> dict[str, Any]:
+async def _get(address: str, token: str, path: str, tls: ssl.SSLContext | None) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
     try:
         head = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode())

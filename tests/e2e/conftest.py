@@ -48,6 +48,10 @@ def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mak
     yield make
     for cluster in made:
         cluster.end()
+    for node in (node for cluster in made for node in cluster.nodes):
+        said = node.log.read_text(errors="replace") if node.log.exists() else ""
+        assert "internal fault" not in said, node.log_end()
+        assert "Traceback" not in said, node.log_end()
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ async def open_session() -> AsyncIterator[OpenSession]:
     opened: list[WireSession] = []
 
     async def open_one(node: NodeProcess) -> WireSession:
-        session = await WireSession.open(node.client, node.client_token)
+        session = await WireSession.open(node.client, node.client_token, tls=node.tls())
         opened.append(session)
         return session
 

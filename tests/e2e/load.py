@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from random import Random
 from types import TracebackType
@@ -264,23 +264,29 @@ class Kept:
         self.grants: dict[bytes, int] = {}
 
     async def take(self, count: int) -> None:
+        """So many more, each on a key of its own."""
         session = await self._sessions.leading()
-        for _ in range(count):
-            key = b"kept-%d" % len(self.grants)
-            answer = await session.acquire(key, 0, HELD_LONG_S)
+        keys = [b"kept-%d" % number for number in range(len(self.grants), len(self.grants) + count)]
+        for key, answer in zip(
+            keys, await _all(session.acquire(key, 0, HELD_LONG_S) for key in keys), strict=True
+        ):
             assert answer.what == "G", answer
             self.grants[key] = answer.token
 
     async def still_held(self) -> None:
         """Nobody else gets them."""
         session = await self._sessions.leading()
-        for key in self.grants:
-            answer = await session.acquire(key, 0, 1)
-            assert answer.what == "T", (key, answer)
+        answers = await _all(session.acquire(key, 0, 1) for key in self.grants)
+        assert {answer.what for answer in answers} <= {"T"}, answers
 
     async def release_all(self) -> None:
         """Every one of them is released by its own token, and answered so."""
-        for key, token in self.grants.items():
-            released = await self._sessions.release(token, key)
-            assert released.what == "R" or released.tries > 1, (key, token, released)
+        session = await self._sessions.leading()
+        answers = await _all(session.release(token, key) for key, token in self.grants.items())
+        assert {answer.what for answer in answers} <= {"R"}, answers
         self.grants.clear()
+
+
+async def _all(asked: Iterable[asyncio.Future[Answer]]) -> list[Answer]:
+    async with asyncio.timeout(15):
+        return await asyncio.gather(*asked)

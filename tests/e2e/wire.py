@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import ssl
 import time
 from collections import deque
 from typing import NamedTuple, cast
@@ -59,12 +60,14 @@ class WireSession(asyncio.Protocol):
         """Answers to nothing that was asked here."""
 
     @classmethod
-    async def open(cls, address: str, token: str, within_s: float = 5.0) -> WireSession:
+    async def open(
+        cls, address: str, token: str, *, tls: ssl.SSLContext | None = None, within_s: float = 5.0
+    ) -> WireSession:
         """A session to one node; SessionOverError where it is refused."""
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(within_s):
-            _transport, session = await loop.create_connection(lambda: cls(token), host, port)
+            _transport, session = await loop.create_connection(lambda: cls(token), host, port, ssl=tls)
             try:
                 await session._ready
             except BaseException:
