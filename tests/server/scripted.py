@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from ticketing.node.asked import CannotError
 from ticketing.node.events import EventLog
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, Place
@@ -36,7 +37,7 @@ class ScriptedNode:
         self._echo: dict[ClientSession, bytearray] = {}
         self.events = EventLog(shell.wall_ns)
         self.reports: Any = None
-        self.operations: Any = None
+        self.operations: Any = ScriptedOperations(self)
 
     def saw(self, name: str, what: Any = None) -> None:
         self.log.append(name)
@@ -124,10 +125,6 @@ class ScriptedNode:
         self.saw("form", (first, first_token))
         return None if first_token < 2**61 else "too late"
 
-    def transfer(self, place: str | None) -> str | None:
-        self.saw("transfer", place)
-        return None if place in (None, "node-2") else f"{place} is no voter"
-
     def clock_source(self, *, synchronised: bool, detail: str) -> None:
         self.saw("clock", (synchronised, detail))
 
@@ -136,6 +133,18 @@ class ScriptedNode:
 
     def status(self) -> dict[str, object]:
         return {"place": self.settings.place, "live": True, "ready": False, "term": "7"}
+
+
+class ScriptedOperations:
+    """The commands that a scripted node knows."""
+
+    def __init__(self, node: ScriptedNode) -> None:
+        self._node = node
+
+    def transfer(self, place: str | None) -> None:
+        self._node.saw("transfer", place)
+        if place not in (None, "node-2"):
+            raise CannotError("no_transfer", f"{place} is no voter")
 
 
 class Door:

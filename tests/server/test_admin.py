@@ -14,7 +14,7 @@ import pytest
 
 from tests.server.certificates import Authority
 from tests.server.scripted import Door, open_door
-from ticketing.server import admin
+from ticketing.server.admin import plane as plane_module
 
 Run = Callable[[Any], Any]
 TOKEN = "an admin token"
@@ -22,7 +22,7 @@ TOKEN = "an admin token"
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "REFUSAL_DELAY_S", 0.0)
+    monkeypatch.setattr(plane_module, "REFUSAL_DELAY_S", 0.0)
 
 
 async def ask(
@@ -107,6 +107,7 @@ def test_commands_reach_the_node_once_an_id(on_loop: Run, tmp_path: Path) -> Non
             assert await ask(door, "POST", "/v1/form", form) == (200, {"accepted": True})
             assert await door.node.next("form") == (True, 2**60)
             assert door.logged().count("admin command") == 3
+            assert "who=127.0.0.1" in door.logged()
 
     on_loop(scene())
 
@@ -170,7 +171,7 @@ def test_a_fault_of_the_plane_is_an_error_and_not_the_end(on_loop: Run, tmp_path
 def test_silent_connections_do_not_lock_an_operator_out(
     on_loop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(plane_module, "CONNECTIONS_MAX", 3)
 
     async def scene() -> None:
         async with plane(tmp_path) as door:

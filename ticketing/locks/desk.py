@@ -25,7 +25,7 @@ from ticketing.locks.requests import DeskLimits, Requests
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
 from ticketing.locks.undelivered import unhanded_grants
-from ticketing.locks.views import key_view, longest_queues, queue_page
+from ticketing.locks.views import key_view, longest_queue, longest_queues, queue_page
 from ticketing.locks.waiting import NEVER_NS, Waiter
 from ticketing.protocol import frames
 
@@ -433,6 +433,11 @@ class Desk(Requests):
         (time of reading, owner).
         """
         return queue_page(self._waiters, self._states.get(key), after, limit)
+
+    @property
+    def longest_queue(self) -> int:
+        """The most that wait for one key; exact among long queues as `longest_queues` is."""
+        return longest_queue(self._waiters)
 
     def longest_queues(self, limit: int) -> list[QueueView]:
         """Keys by how many wait, longest first; exact among long queues, see `views.longest_queues`."""

@@ -69,6 +69,14 @@ def _view(waiter: Waiter) -> WaiterView:
     return WaiterView(waiter.owner, session.name, session.source, waiter.read_ns, waiter.due_ns, waiter.lease)
 
 
+def longest_queue(waiters: Waiters) -> int:
+    """The most that wait for one key."""
+    for states in reversed(waiters.by_length):
+        if states:
+            return max(state.waiting for state in islice(states, EXAMINED_MAX))
+    return 0
+
+
 def longest_queues(waiters: Waiters, limit: int) -> list[QueueView]:
     """Keys by how many wait, longest first, then by key.
 

@@ -180,6 +180,23 @@ class Reports:
             "highest_node_id": str(state.members.highest),
         }
 
+    # --- numbers
+
+    def figures(self) -> dict[str, Any]:
+        """What metrics need beside `status`; `None` where only the leader knows."""
+        node = self._node
+        desk = node.lead.desk if node.lead is not None and node.lead.serving else None
+        return {
+            "waits": node.figures.waits,
+            "holds": node.figures.holds,
+            "leader_changes": node.watch.leader_changes,
+            "gate_closings": node.watch.gate_closings,
+            "waiting": None if desk is None else desk.waiting,
+            "keys_waited_for": None if desk is None else desk.keys_waited_for,
+            "longest_queue": None if desk is None else desk.longest_queue,
+            "longest_wait_s": None if desk is None else desk.longest_wait_ns(node.shell.elapsed_ns()) / S,
+        }
+
     # --- clocks
 
     def clock(self) -> dict[str, Any]:

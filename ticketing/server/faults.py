@@ -11,14 +11,16 @@ from ticketing.server.log import Log
 
 STATUS = 1
 _ADMIN = "ticketing.server.admin"
+_READING = frozenset(("ticketing.node.reports", "ticketing.node.status"))
+"""What they call changes nothing: a fault there spoils an answer, not the node."""
 
 
 class Faults:
     """A loop's exception handler.
 
     An exception out of our own code means that the node's state cannot be trusted: peers and clients are
-    better off without it, at once and without a farewell. The admin plane's own code is excepted: it
-    answers 500.
+    better off without it, at once and without a farewell. The admin plane's own code and the reports that it
+    reads are excepted: it answers 500.
     """
 
     def __init__(self, log: Log, die: Callable[[int], None] = os._exit) -> None:
@@ -40,11 +42,13 @@ class Faults:
 
 
 def from_our_code(error: BaseException) -> bool:
-    """Whether an exception came through this program's own modules, the admin plane's excepted."""
+    """Whether an exception came through this program's own modules, admin plane and reports excepted."""
     step = error.__traceback__
     while step is not None:
         name = str(step.tb_frame.f_globals.get("__name__", ""))
-        if name.startswith("ticketing.") and name != _ADMIN:
+        if name in _READING:
+            return False
+        if name.startswith("ticketing.") and not name.startswith(_ADMIN):
             return True
         step = step.tb_next
     return False

@@ -5,6 +5,8 @@ Forming, Rejoin).
 `record.json`   {"domain", "first_token", "place", "node_id", "incarnation", "formed_ms", "members"}
                 the newest domain that this folder took part in
 `floor.json`    {"first_token"}         the greatest first token of any domain seen
+`replace.json`  {"command_id", "who", "why"}   written by `ticketing node replace` into the folder of a process
+                that is to fill a place at an operator's word; removed once it does
 `lock`          held by the running process, with its pid
 """
 
@@ -20,15 +22,17 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ticketing.node.settings import NodeSettings
+from ticketing.node.settings import NodeSettings, OperatorCommand
 
 _T = TypeVar("_T")
 
 PERMIT = "permit.json"
 RECORD = "record.json"
 FLOOR = "floor.json"
+REPLACE = "replace.json"
 LOCK = "lock"
 
+COMMAND_ID_CHARS_MAX = 64
 FILE_BYTES_MAX = 1 << 20
 TRIES = 3
 TRY_AGAIN_S = 0.02
@@ -53,6 +57,7 @@ class StateFacts(NamedTuple):
     earlier_first_token: int = 0
     """The greatest in record and floor, 0 for none."""
     earlier_domain: str = ""
+    operator_command: OperatorCommand | None = None
 
     def applied_to(self, settings: NodeSettings) -> NodeSettings:
         """The settings with these facts in them."""
@@ -62,6 +67,7 @@ class StateFacts(NamedTuple):
             permit_made_ms=self.permit_made_ms,
             earlier_first_token=self.earlier_first_token,
             earlier_domain=self.earlier_domain,
+            operator_command=self.operator_command,
         )
 
 
@@ -91,7 +97,20 @@ def read_facts(folder: Path) -> StateFacts:
         permit.made_ms if permit is not None else 0,
         max(record.first_token if record is not None else 0, floor.first_token if floor is not None else 0),
         record.domain if record is not None else "",
+        _read_command(folder / REPLACE),
     )
+
+
+def command_content(command: OperatorCommand) -> bytes:
+    """What `replace.json` holds for this command."""
+    return msgspec.json.encode(command) + b"\n"
+
+
+def _read_command(path: Path) -> OperatorCommand | None:
+    command = _read(path, OperatorCommand)
+    if command is not None and not 0 < len(command.command_id) <= COMMAND_ID_CHARS_MAX:
+        raise StateError(f"{path}: command_id has 1 to {COMMAND_ID_CHARS_MAX} characters", configuration=True)
+    return command
 
 
 def _read(path: Path, form: type[_T]) -> _T | None:

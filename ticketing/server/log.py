@@ -70,9 +70,13 @@ class Log:
         self._wall_s = wall_s
         self._rates: dict[str, _Rate] = {}
         self._writer = _Writer(stream)
+        self.audited: Callable[[str, dict[str, object]], None] | None = None
+        """Gets each audit line's event and facts, ready for JSON."""
 
     def __call__(self, level: str, event: str, **facts: object) -> None:
         """One line; `level` is one of `LEVELS`."""
+        if level == "audit" and self.audited is not None:
+            self.audited(event, {name: _json_value(value) for name, value in facts.items()})
         if _RANK[level] < self._least:
             return
         if level not in _UNLIMITED:

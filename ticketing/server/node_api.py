@@ -78,10 +78,6 @@ class NodeApi(Protocol):
         """Forms a domain at the operator's word; otherwise why not."""
         ...
 
-    def transfer(self, place: str | None) -> str | None:
-        """Gives the lead to a place, or to whoever is fit; otherwise why not."""
-        ...
-
     def reload(self, settings: NodeSettings) -> None:
         """Takes over new tokens and secrets."""
         ...

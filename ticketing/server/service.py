@@ -14,6 +14,7 @@ import msgspec
 
 from ticketing.node.settings import NodeSettings, Place
 from ticketing.node.shell import Shell
+from ticketing.server.chrony import follow
 from ticketing.server.faults import Faults
 from ticketing.server.listening import ListenError, bind_all, close_all, join_address, port_of, split_address
 from ticketing.server.log import Log
@@ -123,6 +124,7 @@ class Service:
         if settings.tls is not None:
             self.shell.tls = TlsContexts(settings.tls)
         self.node = make_node(self.settings.node, self.shell)
+        log.audited = self._audited
         self.shell.attach(
             self.node,
             settings.limits,
@@ -140,6 +142,9 @@ class Service:
             self._spawn(self._serve_admin())
         self._spawn(self._watch_files())
         self._spawn(self._watch_certificate())
+        if self.settings.chronyc:
+            error_max_s = self.settings.node.delta_ns / 2 / 1_000_000_000
+            self._spawn(follow(self.settings.chronyc, error_max_s, self._clock_source))
 
     def ready_facts(self) -> dict[str, object]:
         """The one line for whoever started this process."""
@@ -168,6 +173,12 @@ class Service:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._listeners.close()
+
+    def _audited(self, event: str, facts: dict[str, object]) -> None:
+        self.node.events.add("audit", event=event, facts=facts)
+
+    def _clock_source(self, synchronised: bool, detail: str) -> None:
+        self.node.clock_source(synchronised=synchronised, detail=detail)
 
     # --- tokens, secrets, certificates
 
@@ -273,6 +284,7 @@ class Service:
             token=lambda: self.settings.admin_token,
             process_facts=self._process_facts,
             reload=self.reload,
+            metrics_open=self.settings.metrics_open,
         )
         try:
             await plane.start(

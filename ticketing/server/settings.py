@@ -50,6 +50,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: Path
     tls: TlsFiles | None = None
     admin_token: str = ""
+    metrics_open: bool = False
+    """`/metrics` needs no token."""
+    chronyc: str = ""
+    """Program that tells whether chrony has this machine's clock synchronised; empty: it is not asked."""
     log_format: str = "auto"
     """`text`, `json`, or `auto`: text on a terminal."""
     log_level: str = "info"

@@ -1,8 +1,4 @@
-"""The admin plane: HTTP and JSON for operators (`docs/admin.md`, spec 9).
-
-Imported in a thread while the node runs already, since aiohttp takes long to load; connections wait in the
-listener's backlog until then.
-"""
+"""The listener of the admin plane, who may ask, and the pages that concern the node as a whole."""
 
 from __future__ import annotations
 
@@ -11,11 +7,26 @@ import hmac
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from ticketing.node.asked import CannotError
+from ticketing.server.admin.answers import (
+    TOKEN_LIMIT,
+    RefusedError,
+    answer,
+    body_of,
+    error_answer,
+    query_of,
+    refused,
+    whole_of,
+)
+from ticketing.server.admin.commands import Commands
+from ticketing.server.admin.locks import LockPages
+from ticketing.server.admin.members import MemberPages
+from ticketing.server.admin.metrics import MetricsPage
+from ticketing.server.admin.stream import EventStream
 from ticketing.server.faults import Faults
 from ticketing.server.listening import Acceptor
 from ticketing.server.log import Log
@@ -26,12 +37,8 @@ ACCEPTS_PER_TURN = 4
 BODY_BYTES_MAX = 64 * 1024
 REFUSAL_DELAY_S = 1.0
 """A wrong token is answered this late."""
-ID_CHARS_MAX = 64
-IDS_MAX = 1_024
-"""Commands whose answers are remembered."""
 KEEPALIVE_S = 15.0
 TLS_HANDSHAKE_S = 5.0
-TOKEN_LIMIT = 1 << 62
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _OPEN = frozenset(("/livez", "/readyz"))
@@ -40,34 +47,19 @@ _OPEN = frozenset(("/livez", "/readyz"))
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
-class RefusedError(Exception):
-    """A request that is answered with an error: HTTP status, stable code, words for people."""
-
-    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.hint = hint
-
-
-class TransferBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of `POST /v1/transfer`."""
-
-    to: str | None = None
-    id: str = ""
-
-
 class FormBody(msgspec.Struct, forbid_unknown_fields=True):
     """Body of `POST /v1/form`."""
 
     first: bool = False
     first_token: str | int = 0
+    reason: str = ""
     id: str = ""
 
 
 class ReloadBody(msgspec.Struct, forbid_unknown_fields=True):
     """Body of `POST /v1/reload`."""
 
+    reason: str = ""
     id: str = ""
 
 
@@ -83,6 +75,7 @@ class AdminPlane:
         token: Callable[[], str],
         process_facts: Callable[[], dict[str, object]],
         reload: Callable[[], Awaitable[str | None]],
+        metrics_open: bool = False,
     ) -> None:
         self._node = node
         self._log = log
@@ -90,7 +83,9 @@ class AdminPlane:
         self._token = token
         self._process_facts = process_facts
         self._reload = reload
-        self._answers: dict[str, dict[str, object]] = {}
+        self._open = _OPEN | {"/metrics"} if metrics_open else _OPEN
+        self._commands = Commands(log)
+        self._stream = EventStream(node)
         self._acceptor: Acceptor | None = None
         self._attaching: set[asyncio.Task[None]] = set()
         self._tls: Callable[[], ssl.SSLContext | None] = lambda: None
@@ -98,9 +93,13 @@ class AdminPlane:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/v1/status", self._status)
-        app.router.add_post("/v1/transfer", self._transfer)
+        app.router.add_get("/v1/clock", self._clock)
         app.router.add_post("/v1/form", self._form)
         app.router.add_post("/v1/reload", self._reload_all)
+        LockPages(node, self._commands).add_to(app.router)
+        MemberPages(node, self._commands).add_to(app.router)
+        MetricsPage(node, process_facts).add_to(app.router)
+        self._stream.add_to(app.router)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, keepalive_timeout=KEEPALIVE_S, shutdown_timeout=0.5
         )
@@ -125,6 +124,7 @@ class AdminPlane:
             self._acceptor.close()
         for task in list(self._attaching):
             task.cancel()
+        self._stream.close()
         await self._runner.cleanup()
 
     def _accepted(self, sock: socket.socket, _source: str, remote: str) -> None:
@@ -161,16 +161,19 @@ class AdminPlane:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.path not in _OPEN:
+            if request.path not in self._open:
                 await self._authorize(request)
             return await handler(request)
         except RefusedError as refusal:
-            return _error(refusal.status, refusal.code, str(refusal), refusal.hint)
+            return error_answer(refusal)
+        except CannotError as cannot:
+            return error_answer(refused(cannot))
         except web.HTTPException as error:
-            return _error(error.status, _CODES.get(error.status, "bad_request"), error.reason or "")
+            code = _CODES.get(error.status, "bad_request")
+            return error_answer(RefusedError(error.status, code, error.reason or ""))
         except Exception as error:
             self._faults.report(error, f"admin plane: {request.method} {request.path}")
-            return _error(500, "internal", "the node could not answer; its log says why")
+            return error_answer(RefusedError(500, "internal", "the node could not answer; its log says why"))
 
     async def _authorize(self, request: web.Request) -> None:
         token = self._token()
@@ -186,91 +189,45 @@ class AdminPlane:
                 401, "unauthorized", "the admin token is missing or wrong", "it stands in admin.toml"
             )
 
-    async def _once(
-        self, request: web.Request, command_id: str, do: Callable[[], Awaitable[dict[str, object]]]
-    ) -> web.Response:
-        """Carries out a command, or gives the answer of the one that had the same id."""
-        if len(command_id) > ID_CHARS_MAX:
-            raise RefusedError(400, "bad_request", f"an id has at most {ID_CHARS_MAX} characters")
-        if command_id:
-            known = self._answers.get(command_id)
-            if known is not None:
-                return _json(known)
-        answer = await do()
-        if command_id:
-            self._answers[command_id] = answer
-            if len(self._answers) > IDS_MAX:
-                del self._answers[next(iter(self._answers))]
-        self._log("audit", "admin command", path=request.path, id=command_id, remote=request.remote or "")
-        return _json(answer)
-
     # --- handlers
 
     async def _livez(self, _request: web.Request) -> web.Response:
-        return _json({"live": True})
+        return answer({"live": True})
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         facts = self._node.status()
         ready = bool(facts.get("serving")) or facts.get("leader") is not None
-        return _json({"ready": ready}, status=200 if ready else 503)
+        return answer({"ready": ready}, status=200 if ready else 503)
 
     async def _status(self, _request: web.Request) -> web.Response:
         facts = self._node.status()
         facts["process"] = self._process_facts()
-        return _json(facts)
+        return answer(facts)
 
-    async def _transfer(self, request: web.Request) -> web.Response:
-        body = await _body(request, TransferBody)
-
-        async def do() -> dict[str, object]:
-            _refuse_if(self._node.transfer(body.to), "no_transfer")
-            return {"accepted": True}
-
-        return await self._once(request, body.id, do)
+    async def _clock(self, request: web.Request) -> web.Response:
+        query_of(request)
+        return answer(self._node.reports.clock())
 
     async def _form(self, request: web.Request) -> web.Response:
-        body = await _body(request, FormBody)
-        text = str(body.first_token)
-        if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= TOKEN_LIMIT:
-            raise RefusedError(400, "bad_request", "first_token is a decimal number below 2^62")
+        body = await body_of(request, FormBody)
+        first_token = whole_of("first_token", body.first_token, TOKEN_LIMIT)
 
         async def do() -> dict[str, object]:
-            _refuse_if(self._node.form(first=body.first, first_token=int(text)), "no_forming")
+            _refuse_if(self._node.form(first=body.first, first_token=first_token), "no_forming")
             return {"accepted": True}
 
-        return await self._once(request, body.id, do)
+        return await self._commands.once(request, body.id, body.reason, do)
 
     async def _reload_all(self, request: web.Request) -> web.Response:
-        body = await _body(request, ReloadBody)
+        body = await body_of(request, ReloadBody)
 
         async def do() -> dict[str, object]:
             _refuse_if(await self._reload(), "no_reload")
             return {"reloaded": True}
 
-        return await self._once(request, body.id, do)
+        return await self._commands.once(request, body.id, body.reason, do)
 
 
 def _refuse_if(reason: str | None, code: str) -> None:
     if reason is not None:
         raise RefusedError(409, code, reason)
-
-
-async def _body(request: web.Request, form: type[Any]) -> Any:
-    content = await request.read()
-    try:
-        return msgspec.json.decode(content or b"{}", type=form)
-    except msgspec.DecodeError as error:
-        raise RefusedError(400, "bad_request", f"the body does not fit: {error}") from None
-
-
-def _json(value: dict[str, object], status: int = 200) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(value),
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
-
-
-def _error(status: int, code: str, message: str, hint: str = "") -> web.Response:
-    return _json({"error": {"code": code, "message": message, "hint": hint}}, status)
