@@ -19,6 +19,7 @@ import pytest
 from tests.client.locking import LockServer
 from tests.client.scripted import Server, until
 from ticketing.client import IndeterminateCancelledError, TicketBroker, TicketError
+from ticketing.client.bridge import Call
 
 
 class Serving:
@@ -148,6 +149,28 @@ def test_a_call_from_another_loop_that_is_cancelled_leaves_nothing_behind(servin
         assert broker.wait_ready_sync(5)
         with broker.acquire_sync("key", 5, 30, 0):
             asyncio.run(main())
+
+
+def test_what_a_call_brings_after_its_caller_has_left_is_handed_back() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for turns_before in range(4):
+            unwanted: list[int] = []
+
+            async def work() -> int:
+                return 5
+
+            call = Call(loop, work, unwanted.append)
+            for _ in range(turns_before):
+                await asyncio.sleep(0)
+            call.abandon()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert call.outcome.done()
+            brought = call.outcome.exception() is None
+            assert unwanted == ([5] if brought else []), turns_before
+
+    asyncio.run(main())
 
 
 def test_when_its_loop_was_closed_it_binds_anew(serving: Serving) -> None:

@@ -110,6 +110,29 @@ async def test_a_grant_that_crosses_the_cancel_is_given_back_by_its_token(
     assert not asked.session.lost
 
 
+@pytest.mark.parametrize("late", ["timeout", "grant"])
+async def test_an_answer_after_the_answer_to_its_cancel_is_no_fault(
+    new_server: MakeServer, new_broker: MakeBroker, late: str
+) -> None:
+    server = await new_server()
+    broker = new_broker(server)
+    call = asyncio.ensure_future(acquiring(broker, wait=100))
+    asked = await server.next(frames.Q)
+    call.cancel()
+    await asyncio.wait([call])
+    (await server.next(frames.CANCEL)).not_held()
+    await turns()
+    if late == "timeout":
+        asked.timeout()
+    else:
+        asked.grant(6)
+        given_back = await server.next(frames.RELEASE)
+        assert given_back.ident == 6
+        given_back.not_held()
+    await turns()
+    assert not asked.session.lost
+
+
 async def test_a_grant_that_was_read_and_not_returned_yet_is_given_back(
     new_server: MakeServer, new_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

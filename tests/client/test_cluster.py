@@ -156,8 +156,11 @@ async def test_a_newer_domain_that_serves_is_followed_and_the_older_is_over(
     told = asyncio.ensure_future(ticket.lost.wait())
     await turns()
     assert not ticket.lost
+    waiting = asyncio.ensure_future(acquiring(broker, wait=100))
+    await old.next(frames.Q)
     new.tell(frames.encode_leader(new.address))
     assert await told is True
+    assert (await failure(waiting)).kind == "indeterminate"
     assert ticket.lost
     assert broker.domain == later(1)
     # Its release is answered without being sent.
@@ -324,6 +327,24 @@ async def test_leader_changes_under_load_leave_nobody_without_an_outcome(
     await asyncio.gather(changes(), *(caller(number) for number in range(10)))
     assert len(granted) == len(set(granted)) == 200
     assert any(asked.opcode == frames.Q for asked in second.log)
+
+
+async def test_when_its_tasks_were_cancelled_it_binds_anew(
+    new_server: MakeServer, new_broker: MakeBroker
+) -> None:
+    server = await new_server()
+    broker = new_broker(server)
+    assert await broker.wait_ready(5)
+    waiting = asyncio.ensure_future(acquiring(broker))
+    await server.next(frames.Q)
+    for task in asyncio.all_tasks():
+        if task.get_name().startswith("ticketing"):
+            task.cancel()
+    assert (await failure(waiting)).kind == "indeterminate"
+    assert await broker.wait_ready(5)
+    call = asyncio.ensure_future(acquiring(broker))
+    (await server.next(frames.Q)).busy()
+    assert (await failure(call)).kind == "busy"
 
 
 async def test_a_closed_broker_can_be_closed_again(new_server: MakeServer, new_broker: MakeBroker) -> None:

@@ -233,6 +233,44 @@ async def test_a_release_by_token_needs_no_ticket(new_server: MakeServer, new_br
         await broker.release("key", 1 << 62)
 
 
+async def test_releases_of_one_token_that_meet_share_one_answer(
+    new_server: MakeServer, new_broker: MakeBroker
+) -> None:
+    server = await new_server()
+    broker = new_broker(server)
+    ticket = await held(server, broker, 7)
+    calls = [asyncio.ensure_future(call) for call in (ticket.release(), broker.release("key", 7))]
+    other_key = asyncio.ensure_future(broker.release("other", 7))
+    first, second = await server.next(frames.RELEASE), await server.next(frames.RELEASE)
+    assert {first.key, second.key} == {b"key", b"other"}
+    for asked in (first, second):
+        if asked.key == b"key":
+            asked.released()
+        else:
+            asked.not_held()
+    assert [await call for call in calls] == [True, True]
+    assert await other_key is False
+    await turns()
+    assert server.quiet
+
+
+async def test_releases_that_share_a_try_go_on_together_when_it_fails(
+    new_server: MakeServer, new_broker: MakeBroker, clock: Time
+) -> None:
+    server = await new_server()
+    broker = new_broker(server)
+    ticket = await held(server, broker, 7)
+    calls = [asyncio.ensure_future(call) for call in (ticket.release(), broker.release("key", 7))]
+    await server.next(frames.RELEASE)
+    await clock.pass_by(1.6, server)
+    asked = await server.next(frames.RELEASE)
+    assert server.quiet
+    asked.session.end()
+    asked = await server.next(frames.RELEASE)
+    asked.released()
+    assert [await call for call in calls] == [True, True]
+
+
 async def test_settled_tells_when_everything_given_back_was_answered(
     new_server: MakeServer, new_broker: MakeBroker
 ) -> None:

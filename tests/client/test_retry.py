@@ -15,6 +15,9 @@ from ticketing.protocol import frames
 
 
 async def failure(call: asyncio.Future[Ticket]) -> TicketError:
+    # Not `asyncio.timeout`: a cancelled acquire may be a TicketError as well.
+    await asyncio.wait([call], timeout=5)
+    assert call.done()
     with pytest.raises(TicketError) as caught:
         await call
     return caught.value
@@ -48,6 +51,27 @@ async def test_a_request_answered_v_is_asked_again_under_a_new_owner_where_an_l_
     ticket = await call
     ticket.close()
     (await second.next(frames.RELEASE)).released()
+
+
+async def test_after_a_v_a_node_that_knows_no_leader_is_not_asked(
+    new_server: MakeServer, new_broker: MakeBroker
+) -> None:
+    first = await new_server()
+    second = await new_server(leader=None)
+    broker = new_broker(first, second)
+    assert await broker.wait_ready(5)
+    await until(lambda: bool(second.open_sessions))
+    call = asyncio.ensure_future(acquiring(broker, wait=10))
+    (await first.next(frames.Q)).not_leading()
+    await turns()
+    assert second.quiet
+    # Another request, which nobody has refused yet, may try it.
+    other = asyncio.ensure_future(broker.acquire("other", 10, 30, 0))
+    (await second.next(frames.Q)).busy()
+    assert (await failure(other)).kind == "busy"
+    second.tell(frames.encode_leader(second.address))
+    (await second.next(frames.Q)).busy()
+    assert (await failure(call)).kind == "busy"
 
 
 async def test_the_second_v_is_followed_by_a_pause_that_doubles_up_to_200_ms(
