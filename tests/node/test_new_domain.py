@@ -31,10 +31,13 @@ def formed_anew() -> tuple[Cluster, str]:
     cluster.world.run(32 * S)
     node = survivor.up
     refusal: list[str | None] = []
+    client = cluster.connect(survivor)
     survivor.call(lambda: refusal.append(node.form(first=True, first_token=0)))
     cluster.world.run(0)
     assert refusal == [None]
     cluster.settle()
+    assert client.closed  # its banner had named the former domain
+    assert client.word() == "E"
     return cluster, former.domain.domain_id
 
 

@@ -125,6 +125,7 @@ class Clients:
         )
         handshake = ServerHandshake(banner, nonce, self.tokens)
         session = ClientSession(source, remote, handshake, shell.elapsed_ns())
+        session.domain = self.domain_shown
         self._opening[session] = None
         if self.stopping:
             self._finish(session, b"Eshutting_down\n")
@@ -202,6 +203,17 @@ class Clients:
     def _finish(self, session: ClientSession, last: bytes) -> None:
         session.ended = True
         self._shell.finish(session, last)
+
+    def domain_is(self, shown: str | None) -> None:
+        """This process belongs to another domain from now on, or to none. Sessions whose banner named the former one
+        end: what they were told of its tickets is not true of the new one's.
+        """
+        self.domain_shown = shown
+        self.active = shown is not None
+        last = frames.encode_error("shutting_down")
+        for session in (*self._ready, *self._opening):
+            if session.domain not in (None, shown) and not session.ended:
+                self.end(session, last)
 
     def close_all(self, reason: str) -> None:
         """The process stops: every session is told so."""

@@ -449,8 +449,7 @@ class Node:
             self.raft.link_up(self.member_of(peer) or peer.member, now_ns)
 
     def _take_up(self, state: ReplicatedState) -> None:
-        self.clients.active = True
-        self.clients.domain_shown = state.domain.shown
+        self.clients.domain_is(state.domain.shown)
 
     def leave_domain(self) -> None:
         """Drops membership and all state (the operator forms a new domain, spec 9)."""
@@ -460,10 +459,9 @@ class Node:
             self._replaced.append(self.state.table)
         self.raft = None
         self.state = None
-        self.clients.active = False
-        self.clients.domain_shown = None
         self.clients.moved_to = None
         self.clients.announce(None)
+        self.clients.domain_is(None)
         for link in list(self._receivers):
             self.peers.close(link, self._seen_ns)
 
