@@ -8,7 +8,7 @@ import pytest
 from tests.node.fake_shell import OWNER, Cluster, Machine, formed
 from ticketing.node.link import PeerKind, encode_frame
 from ticketing.node.membership_messages import JoinTaken, encode
-from ticketing.node.settings import S
+from ticketing.node.settings import OperatorCommand, Place, S
 from ticketing.protocol import frames
 from ticketing.raft.types import MS
 
@@ -249,3 +249,74 @@ def test_while_the_gate_is_closed_nothing_is_granted_and_releases_go_on() -> Non
     for machine in cluster.machines:
         machine.wall_offset_ns = 0
     cluster.world.until(lambda: client.said(frames.GRANTED_WAITED), 5 * S)
+
+
+# --- replacing
+
+
+def replacement_of(cluster: Cluster, old: Machine) -> Machine:
+    """A process for the place of `old` at other addresses, prepared by an operator's command."""
+    name = old.place.name
+    places = tuple(
+        Place(name, f"{name}2:5225", f"{name}2:6225", f"{name}2:7225") if place.name == name else place
+        for place in old.settings.places
+    )
+    settings = msgspec.structs.replace(
+        old.settings, places=places, permit="", operator_command=OperatorCommand(command_id="move-1")
+    )
+    return Machine(cluster.world, settings, 99)
+
+
+def test_a_leader_that_is_to_be_replaced_gives_its_lead_away_first_and_its_process_ends_with_12() -> None:
+    cluster = formed()
+    old = cluster.leader
+    client = cluster.connect(old)
+    token = cluster.ask(client, frames.encode_q(0, 200, OWNER + 1, b"k"), b"G")[1]
+    new = replacement_of(cluster, old)
+    new.start()
+    cluster.world.until(lambda: voter(new), 20 * S)
+    cluster.world.run(S)
+    assert ended(old)
+    assert status(old) == 12
+    cluster.machines[cluster.machines.index(old)] = new
+    cluster.settle()
+    assert new.up.state is not None
+    assert new.up.state.table.held[b"k"].token == token
+    late = cluster.connect(cluster.leader)
+    assert cluster.ask(late, frames.encode_release(token, b"k"), b"RN")[0] == frames.RELEASED
+    assert all(machine.up.peers.missing() == [] for machine in cluster.machines if machine is new)
+
+
+def test_a_member_that_did_not_hear_of_its_removal_is_told_when_it_speaks() -> None:
+    cluster = formed()
+    old = cluster.followers[0]
+    new = replacement_of(cluster, old)
+    deaf_until_ns = cluster.world.now_ns + 10 * S
+    old.drops = lambda _place, kind, _payload: (
+        kind in (PeerKind.MEMBERSHIP, PeerKind.RAFT) and cluster.world.now_ns < deaf_until_ns
+    )
+    new.start()
+    cluster.world.until(lambda: voter(new), 9 * S)
+    cluster.world.until(lambda: ended(old), 20 * S)
+    assert status(old) == 12
+
+
+def test_a_learner_that_is_given_up_ends_with_a_failure_and_its_next_process_is_taken() -> None:
+    cluster = formed()
+    follower = cluster.followers[0]
+    follower.kill()
+    cluster.world.run(2 * S)
+    follower.start()
+    cluster.world.until(lambda: follower.up.raft is not None, 10 * S)
+    follower.cut = True
+    follower.pause()
+    cluster.world.run(14 * S)
+    leader_raft = cluster.leader.up.raft
+    assert leader_raft is not None
+    assert leader_raft.configuration.learners == ()
+    follower.cut = False
+    follower.resume()
+    cluster.world.until(lambda: ended(follower), 10 * S)
+    assert status(follower) == 1
+    follower.start()
+    cluster.world.until(lambda: voter(follower), 20 * S)

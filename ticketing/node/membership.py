@@ -422,6 +422,11 @@ class Membership:
                 self.governing.replacement.applied(message.node_id, message.configuration_index)
         elif message.incarnation == peer.facts.incarnation and message.place == peer.place:
             self._asked(peer, message, now_ns)
+        elif self.governing is not None and message.place == node.settings.place:
+            # Passed on by a voter: an operator's process for our own place, which has no link to us.
+            sender = node.member_of(peer)
+            if sender is not None and self.governing.facts().configuration.is_voter(sender):
+                self.governing.asked_to_join(message, now_ns)
 
     def _asked(self, peer: LinkPeer, ask: JoinAsk, now_ns: int) -> None:
         """A process asks for its place; it has to be dialled for the answer to reach it."""
@@ -438,6 +443,9 @@ class Membership:
         else:
             leader = node.raft.leader if node.raft is not None else None
             record = node.state.members.find(leader) if leader is not None else None
+            if leader is not None and record is not None and record.place == ask.place and ask.operator:
+                # It cannot ask the process at its own place, which has to give the lead away first.
+                node.peers.send(leader.incarnation, PeerKind.MEMBERSHIP, encode(ask))
             answer = encode(not_leading(ask, record.place if record is not None else ""))
         node.peers.send(peer.facts.incarnation, PeerKind.MEMBERSHIP, answer)
 
