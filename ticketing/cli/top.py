@@ -64,9 +64,11 @@ def live(
     from ticketing.tui.terminal import can_draw, glyphs_for
     from ticketing.tui.want import Want
 
-    if not can_draw(sys.stdin.isatty(), sys.stdout.isatty(), os.environ):
+    if not can_draw((sys.stdin, sys.stdout, sys.stderr), os.environ):
         raise CommandFailed(
-            "needs a terminal", ExitCode.USAGE, hint="--once prints one plain frame, -o json one object"
+            "needs a terminal: standard input, output and error",
+            ExitCode.USAGE,
+            hint="--once prints one plain frame, -o json one object",
         )
     from ticketing.tui.start import run_live
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TextIO
 
 from ticketing.tui.render.text import ASCII, UNICODE, Glyphs
 
@@ -20,6 +21,8 @@ def no_colour(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("NO_COLOR"))
 
 
-def can_draw(stdin_is_terminal: bool, stdout_is_terminal: bool, environment: Mapping[str, str]) -> bool:
-    """Whether a live picture is possible at all."""
-    return stdin_is_terminal and stdout_is_terminal and environment.get("TERM", "dumb") != "dumb"
+def can_draw(streams: Iterable[TextIO | None], environment: Mapping[str, str]) -> bool:
+    """Whether a live picture is possible: all of these are terminals, and they can move the cursor."""
+    if environment.get("TERM", "dumb") in ("dumb", ""):
+        return False
+    return all(stream is not None and not stream.closed and stream.isatty() for stream in streams)

@@ -25,8 +25,8 @@ from ticketing.tui.live.base import TopScreen
 from ticketing.tui.live.detail_screens import KeyScreen, NodeScreen
 from ticketing.tui.live.dialogs import ConfirmScreen, HelpScreen
 from ticketing.tui.live.keybar import help_lines, live_bindings
+from ticketing.tui.live.look import SHEET
 from ticketing.tui.live.main_screen import MainScreen
-from ticketing.tui.live.toned import TONE_CSS
 from ticketing.tui.model import LockRow
 from ticketing.tui.planes import key_path
 from ticketing.tui.reader import Reader
@@ -45,11 +45,15 @@ class TopApp(App[None]):
 
     TITLE = "ticketing top"
     ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "keys", "Help", id="help", tooltip="All keys that work here"),
-        Binding("q,ctrl+c", "quit", "Quit", id="quit", priority=False),
+        Binding("q", "quit", "Quit", id="quit", tooltip="Leave the dashboard"),
+        Binding(
+            "ctrl+c", "quit", "Quit", show=False, priority=True, id="interrupt", tooltip="Leave the dashboard"
+        ),
         Binding("p,space", "pause", "Pause", id="pause", tooltip="Stop and resume the refreshes"),
-        Binding("r", "refresh_now", "Refresh", show=False, id="refresh", tooltip="Refresh now"),
+        Binding("r", "refresh_now", "Refresh", id="refresh", tooltip="Refresh now"),
         Binding(
             "plus,equals_sign", "slower", "Slower", show=False, id="slower", tooltip="Refresh less often"
         ),
@@ -64,14 +68,7 @@ class TopApp(App[None]):
             tooltip="Save the screen as an SVG file",
         ),
     ]
-    CSS = (
-        TONE_CSS
-        + """
-    App.ascii HelpScreen VerticalScroll, App.ascii ConfirmScreen Vertical { border: ascii $primary; }
-    App.ascii * { scrollbar-size-vertical: 0; }
-    App.ascii Toast { border-left: none; border-right: none; }
-    """
-    )
+    CSS = SHEET
 
     def __init__(
         self,

@@ -32,11 +32,6 @@ class KeyScreen(TopScreen):
         Binding("c", "copy_key", "Copy key", id="key.copy_key", tooltip="Copy the key"),
         Binding("t", "copy_token", "Copy token", id="key.copy_token", tooltip="Copy the fencing token"),
     ]
-    CSS = """
-    KeyScreen { layout: vertical; }
-    KeyScreen #detail { height: 5; }
-    KeyScreen #history { height: 5; }
-    """
 
     def __init__(self, glyphs: Glyphs, key: str) -> None:
         super().__init__(glyphs)
@@ -122,11 +117,6 @@ class NodeScreen(TopScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", id="back", tooltip="Back to all nodes"),
     ]
-    CSS = """
-    NodeScreen { layout: vertical; }
-    NodeScreen VerticalScroll { height: 1fr; }
-    NodeScreen #facts { height: auto; }
-    """
 
     def __init__(self, glyphs: Glyphs, place: str) -> None:
         super().__init__(glyphs)

@@ -14,10 +14,6 @@ from textual.widgets import Input
 from ticketing.tui.live.toned import Lines
 from ticketing.tui.render.text import Cell, Glyphs, Line, Tone
 
-BOX_CSS = """
-    align: center middle;
-"""
-
 
 class HelpScreen(ModalScreen[None]):
     """The keys that worked on the screen below when it was called."""
@@ -25,12 +21,6 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "dismiss", "Close", id="help.close"),
     ]
-    CSS = """
-    HelpScreen { align: center middle; }
-    HelpScreen VerticalScroll { width: 62; max-width: 100%; height: auto; max-height: 100%; border: round $primary;
-        background: $panel; padding: 0 1; }
-    HelpScreen Lines { height: auto; }
-    """
 
     def __init__(self, glyphs: Glyphs, lines: list[Line]) -> None:
         super().__init__()
@@ -57,13 +47,6 @@ class ConfirmScreen(ModalScreen[str | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", id="confirm.cancel")]
-    CSS = """
-    ConfirmScreen { align: center middle; }
-    ConfirmScreen Vertical { width: 70; max-width: 100%; height: auto; max-height: 100%; border: round $error;
-        background: $panel; padding: 0 1; }
-    ConfirmScreen Lines { height: auto; }
-    ConfirmScreen Input { height: 1; border: none; padding: 0; margin-top: 1; }
-    """
 
     def __init__(self, glyphs: Glyphs, lines: list[Line], *, asks_reason: bool) -> None:
         super().__init__()

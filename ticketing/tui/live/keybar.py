@@ -22,7 +22,8 @@ _NAMES = {
     "right_square_bracket": "]",
     "pageup": "pgup",
     "pagedown": "pgdn",
-    "space": "space",
+    "equals_sign": "=",
+    "backslash": "\\",
     "shift+tab": "s-tab",
 }
 
@@ -36,18 +37,37 @@ def key_name(key: str) -> str:
     return _NAMES.get(key, key)
 
 
+_NOT_TOLD = frozenset(
+    (
+        "scroll_left",
+        "scroll_right",
+        "page_left",
+        "page_right",
+        "screen.copy_text",
+        "app.help_quit",
+        "help_quit",
+    )
+)
+"""Of the framework's own; nothing here scrolls sideways."""
+
+_FIRST = ("help", "quit")
+"""Ids of the keys that stand first: on a narrow terminal the others are cut."""
+
+
 def live_bindings(screen: Screen[object]) -> list[tuple[str, Binding]]:
-    """The bindings that work on a screen now, with all of their keys, in the order of their binding."""
-    found: dict[tuple[str, str], tuple[list[str], Binding]] = {}
+    """The bindings that work on a screen now, each with all of its keys; how to get help and out come first."""
+    found: dict[str, list[Binding]] = {}
     for active in screen.active_bindings.values():
         binding = active.binding
-        if not active.enabled or binding.system or not binding.description:
-            continue
-        keys, _ = found.setdefault((binding.action, binding.description), ([], binding))
-        name = binding.key_display or key_name(binding.key)
-        if name not in keys:
-            keys.append(name)
-    return [(" ".join(keys), binding) for keys, binding in found.values()]
+        if active.enabled and binding.description and binding.action not in _NOT_TOLD:
+            found.setdefault(binding.action, []).append(binding)
+    told = []
+    for bindings in found.values():
+        # Those that are shown first, then our own, then the framework's for the same action.
+        bindings.sort(key=lambda binding: (not binding.show, not binding.id))
+        names = dict.fromkeys(binding.key_display or key_name(binding.key) for binding in bindings)
+        told.append((" ".join(names), bindings[0]))
+    return sorted(told, key=lambda one: _FIRST.index(one[1].id) if one[1].id in _FIRST else len(_FIRST))
 
 
 def help_lines(bindings: Iterable[tuple[str, Binding]]) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events, on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
@@ -25,6 +26,7 @@ from ticketing.tui.render.text import Cell, Glyphs, Line
 from ticketing.tui.want import rows_for
 
 FILTER_CHARS_MAX = 128
+PARTS = ("#health", "#totals", "#alarm", "#nodes", "#rates", "#title", "#locks", "#events", "KeyBar")
 
 
 class MainScreen(TopScreen):
@@ -80,19 +82,11 @@ class MainScreen(TopScreen):
             id="locks.copy_token",
             tooltip="Copy the fencing token",
         ),
-        Binding("escape", "back", "Back", show=False, tooltip="Close the filter, then clear it"),
+        Binding("escape", "back", "Back", show=False, id="back", tooltip="Close the filter, then clear it"),
+        Binding(
+            "tab", "app.focus_next", "Nodes", id="focus.next", tooltip="From the locks to the nodes and back"
+        ),
     ]
-    CSS = """
-    MainScreen { layout: vertical; }
-    #nodes { height: 4; }
-    #title { background: $panel; }
-    #filter { display: none; height: 1; border: none; padding: 0; background: $panel; }
-    #filter:focus { border: none; }
-    #filter.open { display: block; }
-    #small { display: none; height: 1fr; }
-    MainScreen.too-small > * { display: none; }
-    MainScreen.too-small > #small { display: block; }
-    """
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(glyphs)
@@ -201,7 +195,9 @@ class MainScreen(TopScreen):
         height = self.size.height if height is None else height
         parts = plan(width, height, self._node_count or 3)
         self._small = parts is None
-        self.set_class(self._small, "too-small")
+        for selector in PARTS:
+            self.query_one(selector).display = not self._small
+        self.query_one("#small").display = self._small
         if parts is None:
             said = too_small(width, height).split("\n")
             self.query_one("#small", Lines).show([[Cell(line)] for line in said])
@@ -265,9 +261,11 @@ class MainScreen(TopScreen):
     def action_filter(self) -> None:
         """Opens the filter."""
         box = self.query_one("#filter", Input)
+        if self.focused is box:
+            raise SkipAction  # a slash like any other
         box.value = self.top.want.prefix
-        box.add_class("open")
-        box.focus()
+        box.display = True
+        self.set_focus(box)
 
     @on(Input.Submitted, "#filter")
     def _filtered(self, message: Input.Submitted) -> None:
@@ -277,12 +275,12 @@ class MainScreen(TopScreen):
         self._show_title()
 
     def _close_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("open")
-        self.query_one("#locks").focus()
+        self.set_focus(self.query_one("#locks"))
+        self.query_one("#filter", Input).display = False
 
     def action_back(self) -> None:
         """One level back: the open filter, then the filter itself, then the later page."""
-        if self.query_one("#filter", Input).has_class("open"):
+        if self.query_one("#filter", Input).display:
             self._close_filter()
         elif self.top.want.prefix:
             self.top.ask(prefix="", after="")

@@ -16,8 +16,8 @@ LEASE_WARNED = 0.2
 """Share of the lease below which a holder is late with its release."""
 
 COLUMNS = (
-    Column("key", "KEY", 12, grow=3, middle=True),
-    Column("holder", "HOLDER", 10, rank=1, grow=2, most=60),
+    Column("key", "KEY", 18, grow=3, middle=True),
+    Column("holder", "HOLDER", 12, rank=1, grow=2, most=60),
     Column("remote", "FROM", 15, rank=5, grow=1, most=45, middle=True),
     Column("token", "TOKEN", 16, rank=4, right=True, most=19),
     Column("age", "HELD", 6, right=True),

@@ -8,8 +8,8 @@ from ticketing.tui.render.figures import UNKNOWN, count, difference, duration, s
 from ticketing.tui.render.text import Cell, Glyphs, Line, Tone, safe
 
 COLUMNS = (
-    Column("place", "NODE", 7, grow=1, most=24, middle=True),
-    Column("role", "ROLE", 10, grow=1, most=12),
+    Column("place", "NODE", 9, grow=1, most=24, middle=True),
+    Column("role", "ROLE", 9, grow=1, most=12),
     Column("term", "TERM", 5, rank=3, right=True, grow=1, most=10),
     Column("commit", "COMMIT", 8, rank=3, right=True, grow=1, most=14),
     Column("applied", "APPLIED", 8, rank=6, right=True, grow=1, most=14),
