@@ -188,9 +188,16 @@ class Places:
                 p.match = self.commit_index
             if not p.applies or not self.committed:
                 continue
-            report = p.report.due(self.now, member, self.leader, self.members, self.configuration_index)
+            report = p.report.due(
+                self.now,
+                member,
+                self.leader,
+                self.members,
+                self.configuration_index,
+                self.configuration_index,
+            )
             if report is not None:
-                self.replacement.applied(report.node_id, report.configuration_index)
+                self.replacement.applied(report.node_id, report.applied_index)
 
     def ask(self, ask: JoinAsk) -> JoinAnswer | JoinTaken:
         answer = self.replacement.ask(ask, self.facts(), self.now)

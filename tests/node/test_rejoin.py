@@ -202,16 +202,16 @@ class TestRemoved:
 
 
 class TestAppliedReport:
-    def test_the_newest_voter_reports_at_once_and_every_second(self) -> None:
+    def test_the_newest_voter_reports_how_far_it_is_at_once_and_every_second(self) -> None:
         places = Places()
         places.members.newest_swap = 3
         me, leader = Member(3, 3000), Member(1, 1000)
         report = AppliedReport()
-        assert report.due(0, me, leader, places.members, 40) == JoinApplied(3, 40)
-        assert report.due(1 * S - 1, me, leader, places.members, 40) is None
-        assert report.due(1 * S, me, leader, places.members, 40) == JoinApplied(3, 40)
-        assert report.due(1 * S, me, leader, places.members, 41) == JoinApplied(3, 41)
-        assert report.due(1 * S, me, Member(2, 2000), places.members, 41) == JoinApplied(3, 41)
+        assert report.due(0, me, leader, places.members, 40, 540) == JoinApplied(3, 540)
+        assert report.due(1 * S - 1, me, leader, places.members, 40, 540) is None
+        assert report.due(1 * S, me, leader, places.members, 40, 540) == JoinApplied(3, 540)
+        assert report.due(1 * S, me, leader, places.members, 41, 541) == JoinApplied(3, 541)
+        assert report.due(1 * S, me, Member(2, 2000), places.members, 41, 541) == JoinApplied(3, 541)
 
     @pytest.mark.parametrize(
         ("newest", "leader"), [(0, Member(1, 1000)), (2, Member(1, 1000)), (3, None), (3, Member(3, 3000))]
@@ -219,7 +219,7 @@ class TestAppliedReport:
     def test_nobody_else_and_to_nobody_else(self, newest: int, leader: Member | None) -> None:
         places = Places()
         places.members.newest_swap = newest
-        assert AppliedReport().due(0, Member(3, 3000), leader, places.members, 40) is None
+        assert AppliedReport().due(0, Member(3, 3000), leader, places.members, 40, 540) is None
 
 
 class TestMessages:

@@ -222,7 +222,12 @@ class Membership:
                     node.shell.remove(REPLACE)  # it has been carried out
             if raft.leader is not None and raft.configuration_index <= state.applied_index:
                 report = self._report.due(
-                    now_ns, raft.me, raft.leader, state.members, raft.configuration_index
+                    now_ns,
+                    raft.me,
+                    raft.leader,
+                    state.members,
+                    raft.configuration_index,
+                    state.applied_index,
                 )
                 if report is not None:
                     node.peers.send(raft.leader.incarnation, PeerKind.MEMBERSHIP, encode(report))
@@ -419,7 +424,7 @@ class Membership:
                 self.told_removed(message.why)
         elif isinstance(message, JoinApplied):
             if self.governing is not None and peer.facts.incarnation == node.incarnation_of(message.node_id):
-                self.governing.replacement.applied(message.node_id, message.configuration_index)
+                self.governing.replacement.applied(message.node_id, message.applied_index)
         elif message.incarnation == peer.facts.incarnation and message.place == peer.place:
             self._asked(peer, message, now_ns)
         elif self.governing is not None and message.place == node.settings.place:

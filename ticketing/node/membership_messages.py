@@ -99,10 +99,10 @@ class JoinTaken(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class JoinApplied(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The newest voter has applied the configuration entry at this index."""
+    """The newest voter has applied the configuration that made it one, and everything else up to an index."""
 
     node_id: U64
-    configuration_index: U64
+    applied_index: U64
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag=5):

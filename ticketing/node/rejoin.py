@@ -247,10 +247,19 @@ class AppliedReport:
         self._again_ns = 0
 
     def due(
-        self, now_ns: int, me: Member, leader: Member | None, members: Members, configuration_index: int
+        self,
+        now_ns: int,
+        me: Member,
+        leader: Member | None,
+        members: Members,
+        configuration_index: int,
+        applied_index: int,
     ) -> JoinApplied | None:
         """The report to be sent to `leader` now. `configuration_index`: of the newest configuration applied
         here.
+
+        What is said is how far this process has applied: whoever has the configuration from a snapshot knows
+        it by that snapshot's index, which is above that of the entry.
         """
         if leader is None or leader == me or members.newest_swap != me.node_id:
             return None
@@ -259,4 +268,4 @@ class AppliedReport:
             return None
         self._said = said
         self._again_ns = now_ns + REPORT_EVERY_NS
-        return JoinApplied(me.node_id, configuration_index)
+        return JoinApplied(me.node_id, applied_index)

@@ -156,9 +156,9 @@ class Replacement:
         asking.until_ns = now_ns + ASK_FRESH_NS
         return _answer(ask, Verdict.WAITING, self._waits_for(asking, facts, now_ns))
 
-    def applied(self, node_id: int, configuration_index: int) -> None:
-        """A voter says that it has applied the configuration entry at this index."""
-        self._applied[node_id] = max(configuration_index, self._applied.get(node_id, 0))
+    def applied(self, node_id: int, applied_index: int) -> None:
+        """A voter says that it has applied its configuration, and the log up to this index."""
+        self._applied[node_id] = max(applied_index, self._applied.get(node_id, 0))
         while len(self._applied) > 16:
             del self._applied[next(iter(self._applied))]
 
