@@ -430,17 +430,29 @@ class TestProbing:
         health.watch(b.life, 50)
         assert health.due(49) == []
         assert health.due(50) == [b.life]
-        health.probe(b.life, 50, S, None)
-        assert health.due(50 + S - 1) == []
-        assert health.next_due_ns() == 50 + S
-        assert health.due(50 + S) == [b.life]
+        exchange(a, b, S)
+        asked_ns = a.elapsed(S)
+        assert health.due(asked_ns + S - 1) == []
+        assert health.next_due_ns() == asked_ns + S
+        assert health.due(asked_ns + S) == [b.life]
+
+    def test_a_first_probe_that_nobody_answers_is_soon_repeated(self) -> None:
+        """The peer may have had no link yet to answer on."""
+        health = ClockHealth(500 * MS)
+        health.watch(7, 0)
+        health.probe(7, 0, S, None)
+        assert health.due(250 * MS - 1) == []
+        assert health.due(250 * MS) == [7]
 
     def test_after_a_sample_was_thrown_away_the_next_comes_sooner_while_there_is_none(self) -> None:
         health = ClockHealth(500 * MS)
         health.watch(7, 0)
         health.probe(7, 0, S, None)
-        assert health.reply(7, ClockReply(0, 0, S, 0, S), 251 * MS, S + 251 * MS) == "round_trip"
-        assert health.next_due_ns() == 501 * MS
+        assert health.reply(7, ClockReply(0, 0, S, 0, S), MS, S + MS) is None
+        health.probe(7, 4 * S, 5 * S, None)  # the sample is too old by now
+        late = ClockReply(4 * S, 4 * S, 5 * S, 4 * S, 5 * S)
+        assert health.reply(7, late, 4 * S + 251 * MS, 5 * S + 251 * MS) == "round_trip"
+        assert health.next_due_ns() == 4 * S + 501 * MS
 
     def test_a_probe_never_overtakes_a_reply_that_would_still_be_taken(self) -> None:
         health = ClockHealth(4 * S)

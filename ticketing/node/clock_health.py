@@ -27,7 +27,7 @@ from ticketing.raft.types import MS, Member
 
 PROBE_EVERY_NS = 1 * S
 PROBE_AGAIN_NS = 250 * MS
-"""Wait after a sample that was thrown away, while there is no valid one."""
+"""Wait after a sample that was thrown away or did not come, while there is no valid one."""
 
 PEERS_MAX = 32
 """Process lives remembered; past it the one sampled longest ago is dropped."""
@@ -124,8 +124,9 @@ class ClockHealth:
         clock.probe_sent_ns = now_ns
         clock.probe_wall_ns = wall_ns
         # No sooner than the slowest reply that would be taken: a probe must not overtake the answer to the
-        # one before.
-        clock.probe_due_ns = now_ns + max(PROBE_EVERY_NS, self.delta_ns // 2)
+        # one before. The first one often comes before the peer has a link to answer on: it is soon repeated.
+        every_ns = PROBE_AGAIN_NS if clock.sampled_ns is None else PROBE_EVERY_NS
+        clock.probe_due_ns = now_ns + max(every_ns, self.delta_ns // 2)
         return ClockProbe(now_ns, inside)
 
     def answer(
@@ -145,7 +146,9 @@ class ClockHealth:
         if clock is None:
             return "not_awaited"
         refusal = clock.take(reply, now_ns, wall_ns, self.delta_ns // 2)
-        if refusal is not None and refusal != "not_awaited" and clock.difference(now_ns, wall_ns) is None:
+        if refusal is None:
+            clock.probe_due_ns = max(clock.probe_due_ns, reply.sent_ns + PROBE_EVERY_NS)
+        elif refusal != "not_awaited" and clock.difference(now_ns, wall_ns) is None:
             clock.probe_due_ns = min(clock.probe_due_ns, now_ns + PROBE_AGAIN_NS)
         return refusal
 
