@@ -22,17 +22,13 @@ def run_live(
     theme: str | None = None,
 ) -> int:
     """Runs until it is quit; the exit status. Raises the fault of ours that ended it. The terminal is restored."""
-    plain = no_colour(os.environ)
-    if not plain:
-        # The framework takes even an empty one for set.
-        os.environ.pop("NO_COLOR", None)
     app = TopApp(
         Reader(access),
         glyphs,
         interval_s=interval_s,
         admin=admin,
         want=want,
-        no_color=plain,
+        no_color=no_colour(os.environ),
         theme=theme,
     )
     app.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import select
 import signal
@@ -84,7 +85,11 @@ class TopApp(App[None]):
         pictures: Path | None = None,
     ) -> None:
         """`reader` is closed when the application ends; `pictures` is where screenshots go (here, by default)."""
-        super().__init__()
+        # The framework reads the variable, takes even an empty one for set, and settles how to filter colours here.
+        os.environ.pop("NO_COLOR", None)
+        if no_color:
+            os.environ["NO_COLOR"] = "1"
+        super().__init__(ansi_color=True if no_color else None)
         self.reader = reader
         self.glyphs = glyphs
         self.board = Board()

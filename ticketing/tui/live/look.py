@@ -28,6 +28,8 @@ ConfirmScreen Vertical { width: 70; max-width: 100%; height: auto; max-height: 1
     background: $panel; padding: 0 1; }
 ConfirmScreen Lines { height: auto; }
 ConfirmScreen Input { height: 1; border: none; padding: 0; margin-top: 1; }
+App:ansi Rows .rows--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
+App:ansi Rows .rows--resting { background: ansi_default; text-style: underline; }
 App.ascii HelpScreen VerticalScroll, App.ascii ConfirmScreen Vertical { border: ascii $primary; }
 App.ascii * { scrollbar-size-vertical: 0; }
 App.ascii Toast { border-left: none; border-right: none; }

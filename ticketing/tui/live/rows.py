@@ -38,8 +38,6 @@ class Rows(ScrollView, can_focus=True):
     Rows { height: 1fr; width: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; }
     Rows .rows--cursor { background: $primary; color: $text; text-style: bold; }
     Rows .rows--resting { background: $surface-lighten-2; }
-    App:ansi Rows .rows--cursor { text-style: reverse; }
-    App:ansi Rows .rows--resting { text-style: underline; }
     """
 
     class Chosen(Message):
