@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import http.client
 import json
+import os
+import socket
 import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,7 @@ ANSWER_BYTES_MAX = 16 << 20
 """A page of a list is far smaller; what is larger is not an admin plane."""
 
 TIMEOUT_S = 3.0
+OPERATOR_CHARS_MAX = 128
 
 
 class AdminAccess(NamedTuple):
@@ -34,10 +38,12 @@ class AdminError(Exception):
     Our own: `unreachable` (nobody answers), `tls` (the certificate is not trusted), `not_an_admin_plane`.
     """
 
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
+    def __init__(self, code: str, message: str, hint: str = "", leader: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.hint = hint
+        self.leader = leader
+        """With `not_leader`: the place, client and admin address of the node to ask, where it is known."""
 
 
 class Answer(NamedTuple):
@@ -67,6 +73,8 @@ def call(
     headers = {"Accept": "application/json", "Connection": "close"}
     if access.token:
         headers["Authorization"] = f"Bearer {access.token}"
+    if method != "GET":
+        headers["Ticketing-Operator"] = operator()
     content = None
     if body is not None:
         headers["Content-Type"] = "application/json"
@@ -109,6 +117,8 @@ def failed(error: AdminError) -> CommandFailed:
         "unreachable": ExitCode.UNREACHABLE,
         "not_an_admin_plane": ExitCode.UNREACHABLE,
         "no_leader": ExitCode.UNREACHABLE,
+        "not_leader": ExitCode.UNREACHABLE,
+        "indeterminate": ExitCode.INDETERMINATE,
     }.get(error.code, ExitCode.FAILURE)
     return CommandFailed(str(error), code, hint=error.hint)
 
@@ -128,6 +138,15 @@ def all_failed(answers: Sequence[Answer]) -> CommandFailed:
     )
 
 
+def operator() -> str:
+    """Who gives a command, for the audit: user and host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}".encode("ascii", "replace").decode()[:OPERATOR_CHARS_MAX]
+
+
 def _parsed(address: str, status: int, answer: bytes) -> dict[str, Any]:
     try:
         value = json.loads(answer)
@@ -143,7 +162,10 @@ def _parsed(address: str, status: int, answer: bytes) -> dict[str, Any]:
     code, message, hint = (str(error.get(key, "")) for key in ("code", "message", "hint"))
     if status == 401:
         code = "unauthorized"
-    raise AdminError(code, f"{address}: {message or code}", hint)
+    leader = error.get("leader")
+    raise AdminError(
+        code, f"{address}: {message or code}", hint, leader if isinstance(leader, dict) else None
+    )
 
 
 def _context(tls: str) -> ssl.SSLContext:

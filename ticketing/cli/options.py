@@ -34,6 +34,13 @@ Tls = Annotated[
     str | None,
     typer.Option("--tls", metavar="MODE", help="off, system-roots, insecure-skip-verify, or a CA file."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")]
+Interval = Annotated[str, typer.Option("--interval", metavar="SECONDS", help="With --watch.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="For the nodes' audit logs.")]
+Node = Annotated[
+    str | None, typer.Option("--node", metavar="N", help="Which one: 2 and node-2 mean the same.")
+]
 
 
 def invocation_of(context: typer.Context) -> Invocation:
@@ -49,6 +56,14 @@ def admin_of(typed: Typed) -> AdminAccess:
     for problem in facts.warnings:
         warn(str(problem))
     return AdminAccess(facts.nodes, facts.token, facts.tls)
+
+
+def admin_and_folder(typed: Typed) -> tuple[AdminAccess, Path]:
+    """The same, and the folder of `admin.toml`: the cluster's, where `init` wrote it."""
+    facts = find_admin(typed, os.environ, Path.cwd())
+    for problem in facts.warnings:
+        warn(str(problem))
+    return AdminAccess(facts.nodes, facts.token, facts.tls), facts.file.absolute().parent
 
 
 def new_app(**settings: object) -> typer.Typer:

@@ -1,0 +1,108 @@
+"""Node processes of this machine that a command starts and leaves running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ticketing.cli.errors import CommandFailed
+from ticketing.config.layout import NODE_FILE, STATE_FOLDER
+from ticketing.config.load import load_node
+from ticketing.server.files import running_pid
+
+LOG = "node.log"
+"""Standard error of a node that was started here, in the node's folder."""
+
+START_S = 20.0
+_LINES = 5
+
+
+def running_here(folder: Path) -> int | None:
+    """The pid of the process that runs on a node's folder, 0 where it cannot be read, None where none runs."""
+    file = folder / NODE_FILE
+    if not file.is_file():
+        return None
+    with contextlib.suppress(Exception):
+        return running_pid(load_node(file).settings.state_dir)
+    return running_pid(folder / STATE_FOLDER)
+
+
+def start_detached(folder: Path) -> int:
+    """Starts the node of a folder, which then outlives this command; its pid once it listens.
+
+    It leads a session of its own, without a terminal; what it says goes to `node.log`. `CommandFailed` with the last
+    of that where it ends instead.
+    """
+    read, write = os.pipe()
+    try:
+        log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            pid = _spawn(folder / NODE_FILE, log, write)
+        finally:
+            os.close(log)
+    except OSError as error:
+        os.close(read)
+        raise CommandFailed(f"cannot start {folder / NODE_FILE}: {(error.strerror or '').lower()}") from None
+    finally:
+        os.close(write)
+    try:
+        ready = _until_ready(read)
+    finally:
+        os.close(read)
+    if not ready:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        raise CommandFailed(
+            f"the node of {folder} did not start:\n{last_lines(folder / LOG)}",
+            hint=f"its log is {folder / LOG}",
+        )
+    return pid
+
+
+def _spawn(file: Path, log: int, ready: int) -> int:
+    words = [
+        sys.executable,
+        "-m",
+        "ticketing",
+        "node",
+        "start",
+        "--config",
+        str(file.absolute()),
+        "--ready-fd",
+        "3",
+    ]
+    silence = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        actions: list[Any] = [
+            (os.POSIX_SPAWN_DUP2, silence, 0),
+            (os.POSIX_SPAWN_DUP2, log, 1),
+            (os.POSIX_SPAWN_DUP2, log, 2),
+            (os.POSIX_SPAWN_DUP2, ready, 3),
+        ]
+        return os.posix_spawn(
+            sys.executable, words, dict(os.environ), file_actions=actions, setsid=True, setsigmask=()
+        )
+    finally:
+        os.close(silence)
+
+
+def _until_ready(descriptor: int) -> bool:
+    """Whether the node has said that it listens; False at once where it ends."""
+    deadline_s = time.monotonic() + START_S
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        if select.select([descriptor], [], [], left_s)[0]:
+            return bool(os.read(descriptor, 65_536))
+    return False
+
+
+def last_lines(log: Path, count: int = _LINES) -> str:
+    """The end of a log, for an error message."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+    except OSError:
+        return ""
