@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.server import asking
+from tests.server.asking import TOKEN
 from tests.server.certificates import Authority
 from tests.server.scripted import Door, open_door
 from ticketing.server.admin import plane as plane_module
 
 Run = Callable[[Any], Any]
-TOKEN = "an admin token"
 
 
 @pytest.fixture(autouse=True)
@@ -28,18 +28,7 @@ def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 async def ask(
     door: Door, method: str, path: str, body: object = None, *, token: str | None = TOKEN, tls: Any = None
 ) -> tuple[int, Any]:
-    port = int(door.service.place.admin.rpartition(":")[2])
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-    content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
-    if token is not None:
-        head += f"Authorization: Bearer {token}\r\n"
-    writer.write(head.encode() + b"\r\n" + content)
-    answer = await reader.read()
-    writer.close()
-    top, _, rest = answer.partition(b"\r\n\r\n")
-    assert b"application/json" in top
-    return int(top.split()[1]), json.loads(rest)
+    return await asking.ask(door.service.place.admin, method, path, body, token=token, tls=tls)
 
 
 def plane(tmp_path: Path, **fields: Any) -> Any:
@@ -255,5 +244,62 @@ def test_files_that_change_are_taken_over_by_themselves(
             authority.issue("watched-door", "127.0.0.1")
             os.utime(files.certificate, ns=(0, 0))  # file systems count time more coarsely than this test
             await door.node.next("reload")
+
+    on_loop(scene())
+
+
+def test_a_command_in_flight_is_done_once_for_all_who_give_it(on_loop: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with plane(tmp_path) as door:
+            begun, gate = [], asyncio.Event()
+
+            async def slow_reload() -> None:
+                begun.append(1)
+                await gate.wait()
+
+            await ask(door, "GET", "/livez")
+            door.service.admin._reload = slow_reload
+            both = [asyncio.create_task(ask(door, "POST", "/v1/reload", {"id": "same"})) for _ in range(2)]
+            while not begun:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            gate.set()
+            assert await asyncio.gather(*both) == [(200, {"reloaded": True})] * 2
+            assert begun == [1]
+
+    on_loop(scene())
+
+
+def test_an_audit_line_says_who_what_and_why_also_of_what_was_refused(on_loop: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with plane(tmp_path) as door:
+            where = door.service.place.admin
+            body = {"to": "node-9", "reason": "rolling upgrade", "id": "i1"}
+            status, _ = await asking.ask(
+                where, "POST", "/v1/transfer", body, headers="Ticketing-Operator: ana@desk\r\n"
+            )
+            assert status == 409
+            (line,) = [line for line in door.logged().splitlines() if "admin command refused" in line]
+            for part in (
+                "audit",
+                'who="ana@desk at 127.0.0.1"',
+                'why="rolling upgrade"',
+                "/v1/transfer",
+                "i1",
+            ):
+                assert part in line
+            (event,) = door.node.events.read(0, 10).events
+            assert (event["kind"], event["event"]) == ("audit", "admin command refused")
+            assert event["facts"]["why"] == "rolling upgrade"
+
+    on_loop(scene())
+
+
+@pytest.mark.parametrize("reason", ["x" * 257, "two\nlines"])
+def test_texts_that_do_not_belong_into_a_log_are_refused(on_loop: Run, tmp_path: Path, reason: str) -> None:
+    async def scene() -> None:
+        async with plane(tmp_path) as door:
+            status, _ = await ask(door, "POST", "/v1/transfer", {"reason": reason})
+            assert status == 400
+            assert "transfer" not in door.node.log
 
     on_loop(scene())

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ticketing.node.settings import NodeSettings, Place
+from ticketing.node.settings import NodeSettings, OperatorCommand, Place
 from ticketing.server.files import (
+    REPLACE,
     StateError,
     StateFacts,
     StateLock,
+    command_content,
     read_facts,
     remove,
     running_pid,
@@ -118,3 +120,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="file") as told:
         StateLock(tmp_path / "file" / "state")
     assert told.value.configuration
+
+
+def test_an_operators_command_reaches_the_node(tmp_path: Path) -> None:
+    command = OperatorCommand(command_id="r1", who="ana", why="new host")
+    store(tmp_path, REPLACE, command_content(command))
+    place = Place("node-1", "h:1", "h:2", "h:3")
+    settings = read_facts(tmp_path).applied_to(NodeSettings(place="node-1", places=(place,)))
+    assert settings.operator_command == command
+
+
+@pytest.mark.parametrize("content", ['{"who": "ana"}', '{"command_id": ""}', "{}", "no json"])
+def test_a_command_that_cannot_be_read_is_a_fault_and_never_an_absence(tmp_path: Path, content: str) -> None:
+    (tmp_path / REPLACE).write_text(content)
+    with pytest.raises(StateError, match=REPLACE):
+        read_facts(tmp_path)

@@ -11,12 +11,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from tests.server.scripted import settings_for
+from ticketing.node.node import Node
+from ticketing.node.operations import Operations
+from ticketing.node.reports import Reports
 from ticketing.server.faults import Faults, from_our_code
 from ticketing.server.files import running_pid
 from ticketing.server.listening import split_address
@@ -201,6 +204,15 @@ def test_only_faults_of_our_own_code_end_the_process() -> None:
     faults(None, {"message": "here", "exception": ours.value})
     assert ended == [1]
     assert "nonsense" in output.getvalue()
+
+
+def test_a_fault_of_a_report_spoils_an_answer_and_not_the_node() -> None:
+    with pytest.raises(AttributeError) as reading:
+        Reports(cast("Node", None)).members()
+    assert not from_our_code(reading.value)
+    with pytest.raises(AttributeError) as acting:
+        Operations(cast("Node", None)).transfer(None)
+    assert from_our_code(acting.value)
 
 
 def test_the_admin_planes_weight_is_not_carried_by_the_start() -> None:

@@ -111,6 +111,8 @@ class Service:
         """Share of one core that the loop's thread used in the last ten seconds; near 1 it misses
         heartbeats.
         """
+        self.admin: AdminPlane | None = None
+        """Once it has been loaded."""
         self._listeners = listeners
         self._load = load
         self._watch = watch
@@ -277,7 +279,7 @@ class Service:
         except ImportError as error:
             self.log("error", "no admin plane", reason=str(error))
             return
-        plane = plane_class(
+        self.admin = plane = plane_class(
             self.node,
             self.log,
             Faults(self.log),
