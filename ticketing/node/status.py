@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ticketing.locks.durations import BOUNDS_S
 from ticketing.node.clock_health import ClockView, read_together
 from ticketing.node.members import MemberRecord
 from ticketing.node.settings import S
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ticketing.node.node import Node
 
 STATUS_FORMAT = 1
+WAIT_BOUNDS_MS = [bound_s * 1_000 for bound_s in BOUNDS_S]
 HEARD_NS = 1 * S
 """A voter that was not heard for longer does not count as living in `redundancy`."""
 
@@ -61,7 +63,11 @@ def status(node: Node) -> dict[str, Any]:
         facts["serves_in_s"] = round(left_ns / S, 1) if state.in_quarantine(now_ns) else 0
         if node.lead is not None:
             desk = node.lead.desk
-            facts["locks"] |= {"waiting": desk.waiting, "keys_waited_for": desk.keys_waited_for}
+            facts["locks"] |= {
+                "waiting": desk.waiting,
+                "keys_waited_for": desk.keys_waited_for,
+                "waits": {"bounds_ms": WAIT_BOUNDS_MS, "counts": list(node.figures.waits.counts)},
+            }
     facts["counters"] |= {f"lock_{name}": count for name, count in node.figures.counters.items()}
     return facts
 
