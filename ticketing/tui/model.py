@@ -341,7 +341,7 @@ def lock_row(value: Mapping[str, Any], wall_ms: float | None) -> LockRow:
         token=token,
         owner=text(value.get("owner")),
         name=text(value.get("name")),
-        remote=text(value.get("remote")),
+        remote=text(value.get("remote")) or _first(value.get("remotes")),
         lease_ms=lease_s * 1_000 if lease_s and token else None,
         left_ms=number(value.get("lease_left_ms")) if token else None,
         held_ms=held if token else None,
@@ -349,6 +349,10 @@ def lock_row(value: Mapping[str, Any], wall_ms: float | None) -> LockRow:
         longest_wait_ms=number(value.get("longest_wait_ms")),
         renewal=whole(value.get("renewal")),
     )
+
+
+def _first(listed: object) -> str:
+    return text(listed[0]) if isinstance(listed, list) and listed else ""
 
 
 def key_detail(key: str, value: Mapping[str, Any], wall_ms: float | None, now_ns: int) -> KeyDetail:

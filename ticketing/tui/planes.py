@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -85,8 +87,7 @@ class Planes:
         except aiohttp.ClientSSLError as error:
             raise AdminError("tls", f"TLS failed: {getattr(error, 'certificate_error', error)}") from None
         except aiohttp.ClientConnectorError as error:
-            text = error.os_error.strerror or str(error.os_error)
-            raise AdminError("unreachable", text.lower().removesuffix(".")) from None
+            raise AdminError("unreachable", _reason(error.os_error)) from None
         except (aiohttp.ClientError, OSError) as error:
             raise AdminError("unreachable", f"the connection broke ({type(error).__name__})") from None
 
@@ -111,6 +112,15 @@ def key_path(key: str) -> str:
     if encoded in (".", ".."):
         encoded = encoded.replace(".", "%2E")
     return f"/v1/locks/{encoded}"
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words; the loop puts its own in their place."""
+    if isinstance(error, socket.gaierror):
+        return "its name is not known"
+    if error.errno is None:
+        return "cannot be reached"
+    return os.strerror(error.errno).lower()
 
 
 async def _bounded(response: aiohttp.ClientResponse, address: str) -> bytes:

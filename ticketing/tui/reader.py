@@ -272,10 +272,13 @@ class Reader:
     async def _unqueued(
         self, address: str, want: Want, queued: list[LockRow], wall_ms: float | None
     ) -> list[LockRow]:
-        """Keys that nobody waits for, oldest first: behind the queues there is room for them."""
+        """Keys that nobody waits for, oldest first: behind the queues there is room for them.
+
+        With a filter by key: only that list looks at every key, the others at the head of their order.
+        """
         shown = {row.key for row in queued}
-        oldest, _ = await self._page(address, want, "age", wall_ms)
-        return [row for row in oldest if row.key not in shown]
+        held, _ = await self._page(address, want, "key" if want.prefix else "age", wall_ms)
+        return [row for row in held if row.key not in shown]
 
     def _keep_locks(self, want: Want, reason: str) -> None:
         """The last list stays in sight with its age, and why there is no newer one."""

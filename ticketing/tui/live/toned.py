@@ -15,14 +15,17 @@ from ticketing.tui.render.text import Glyphs, Line, Tone, fit_line
 
 TONE_CLASSES = {f"tone--{tone.value}" for tone in Tone}
 
+DIMMED = 0.62
+"""How much of the text's colour is left in a dim one."""
+
 TONE_CSS = """
-.tone--dim { color: $text-muted; }
+.tone--dim { text-style: none; }
 .tone--good { color: $text-success; }
 .tone--warn { color: $text-warning; text-style: bold; }
 .tone--bad { color: $text-error; text-style: bold; }
-.tone--head { color: $text-muted; text-style: bold underline; }
+.tone--head { text-style: bold underline; }
 .tone--name { text-style: bold; }
-.tone--bar { color: $text-accent; }
+.tone--bar { color: $text-primary; }
 .tone--changed { text-style: bold reverse; }
 App:nocolor .tone--bad { text-style: bold reverse; }
 App:nocolor .tone--warn { text-style: bold; }
@@ -38,9 +41,14 @@ App:ansi .tone--head { color: ansi_default; text-style: bold underline; }
 def tone_styles(widget: Widget) -> dict[Tone, Style]:
     """What each tone looks like on this widget under the present theme."""
     base = widget.rich_style
-    return {
+    styles = {
         tone: base + widget.get_component_rich_style(f"tone--{tone.value}", partial=True) for tone in Tone
     }
+    if not widget.app.native_ansi_color:
+        # A sheet's half-transparent colour would be laid over nothing here.
+        _, _, background, colour = widget.colors
+        styles[Tone.DIM] = base + Style(color=background.blend(colour, DIMMED).rich_color)
+    return styles
 
 
 def strip_of(

@@ -10,6 +10,8 @@ from ticketing.tui.render.figures import count, duration, rate, sparkline
 from ticketing.tui.render.text import Cell, Glyphs, Line, Tone, safe
 
 SEPARATOR = "  "
+LOOKED_AT = 5_000
+"""With a filter a node looks at so many at the head of an order (docs/admin.md); by key at all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ def locks_title(
     shown = len(locks.locks)
     whole = "" if prefix or view.held is None or shown >= view.held else f" of {count(view.held)}"
     line.append(Cell(f"{SEPARATOR}{count(shown)}{whole} shown", Tone.DIM))
+    if prefix and order in ("age", "lease_left") and (view.held or 0) > LOOKED_AT:
+        line.append(Cell(f"{SEPARATOR}of the first {count(LOOKED_AT)} in this order", Tone.WARN))
     if locks.error:
         line.append(Cell(f"{SEPARATOR}{safe(locks.error, ascii_only=glyphs.ascii)}", Tone.BAD))
     if locks.taken_ns and (age := (now_ns - locks.taken_ns) / 1e6) > 1_500:
