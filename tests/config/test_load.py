@@ -235,3 +235,11 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(tmp_path: Path) -> 
     os.truncate(big, 2 << 20)
     with pytest.raises(ConfigError, match="larger than 1 MiB"):
         load_node(big)
+
+
+def test_metrics_and_chrony_are_switched_on_by_their_keys(tmp_path: Path) -> None:
+    settings = load(tmp_path, GOOD).settings
+    assert (settings.metrics_open, settings.chronyc) == (False, "")
+    more = '\n[admin]\nmetrics_open = true\n[clock]\nchronyc = "/usr/bin/chronyc"\n'
+    settings = load(tmp_path, GOOD + more).settings
+    assert (settings.metrics_open, settings.chronyc) == (True, "/usr/bin/chronyc")

@@ -90,6 +90,20 @@ class TlsTable(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
+class AdminTable(msgspec.Struct, frozen=True, kw_only=True):
+    """`[admin]`: the admin plane of this node."""
+
+    metrics_open: bool = False
+    """`/metrics` without the admin token."""
+
+
+class ClockTable(msgspec.Struct, frozen=True, kw_only=True):
+    """`[clock]`: further sources on this machine's wall clock."""
+
+    chronyc: str = ""
+    """chrony's tool, by name or path. While it does not call the clock synchronised, this node counts as outside."""
+
+
 class LogTable(msgspec.Struct, frozen=True, kw_only=True):
     """`[log]`."""
 
@@ -134,6 +148,8 @@ class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
     listen: ListenTable = ListenTable()
     secrets: SecretsTable = SecretsTable()
     tls: TlsTable | None = None
+    admin: AdminTable = AdminTable()
+    clock: ClockTable = ClockTable()
     log: LogTable = LogTable()
     limits: LimitsTable = LimitsTable()
     raft: RaftTable = RaftTable()

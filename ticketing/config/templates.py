@@ -161,6 +161,16 @@ _NO_TLS = """
 """
 
 _REST = """
+[admin]
+# Let Prometheus read /metrics without the admin token. It shows figures and places, no keys and no names.
+# metrics_open = false
+
+[clock]
+# chrony's own tool, "chronyc" by name or with its path: a further source on this machine's wall clock. While
+# chrony does not call the clock synchronised, or does not answer, this node counts as one whose clock is off:
+# where it leads it gives the lead away, and where all nodes say so nothing is granted. Default: not asked.
+# chronyc = ""
+
 [log]
 # `text`, `json`, or `auto`: text on a terminal, JSON lines elsewhere.
 # format = "auto"
