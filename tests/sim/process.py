@@ -65,6 +65,7 @@ class Process:
         self.clock = clock
         self.name = name
         self.machine = settings.place
+        self.born_ns = world.now
         self.alive = True
         self.paused = False
         self.stopping = False
