@@ -602,8 +602,11 @@ class Node:
         self._note_shown(member, message)
         # A reading made after the bytes were read: the stamp of every entry in it (spec 7).
         now_ns = self.shell.elapsed_ns()
-        self.raft.step(member, message, now_ns)
-        self._drop_ended_lead(self.raft, now_ns)
+        try:
+            self.raft.step(member, message, now_ns)
+        finally:
+            # Also where the message could be read in part only: it may have ended the lead before.
+            self._drop_ended_lead(self.raft, now_ns)
 
     def _note_shown(self, member: Member, message: raft_messages.Message) -> None:
         vote: Member | None = None
