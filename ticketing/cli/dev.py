@@ -11,10 +11,12 @@ import typer
 
 from ticketing.cli.arguments import wants_json, whole_number
 from ticketing.cli.dev_cluster import DevCluster
-from ticketing.cli.errors import ExitCode, say
+from ticketing.cli.errors import ExitCode, say, usage_error
 from ticketing.cli.options import Output, new_app
 from ticketing.cli.output import write_json, write_line
+from ticketing.cli.top import live, need_terminal
 from ticketing.config.addresses import PORT_MAX
+from ticketing.config.client_file import read_client_file
 from ticketing.config.places import count_fault
 from ticketing.config.problems import wrong
 
@@ -27,10 +29,15 @@ def dev(
     client_port: Annotated[
         str, typer.Option(metavar="PORT", help="The first node's, counted up; 0: free ports.")
     ] = "0",
+    top: Annotated[bool, typer.Option("--top", help="Open the dashboard on it, with a little load.")] = False,
     output: Output = "text",
 ) -> int:
     """Run a throw-away cluster of real node processes on loopback. Ctrl-C stops all and cleans up."""
     as_json = wants_json(output)
+    if top:
+        if as_json:
+            raise usage_error("--top draws on the terminal: leave -o json out")
+        need_terminal()
     count = whole_number(nodes, "--nodes", 0, 1000)
     if fault := count_fault(count):
         raise wrong(fault, key="--nodes")
@@ -40,6 +47,8 @@ def dev(
         say(f"starting {count} node{'s' if count > 1 else ''} in {cluster.folder}")
         view = cluster.wait_for(lambda: stop.wanted or cluster.view(), "the election of a leader")
         if isinstance(view, dict):
+            if top:
+                return _look(cluster, view)
             if as_json:
                 write_json(view)
             else:
@@ -59,6 +68,17 @@ class StopFlag:
 
     def _set(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the system's signature
         self.wanted = True
+
+
+def _look(cluster: DevCluster, view: dict[str, Any]) -> int:
+    """The dashboard, with something to see, until it is quit; commands of the operator's are bound too."""
+    from ticketing.cli.dev_load import Load
+    from ticketing.tui.want import Want
+
+    with Load(read_client_file(cluster.config)):
+        code = live(cluster.access(), Want(), interval_s=1.0, admin=True)
+    say(f"stopping the cluster of {len(view['nodes'])} nodes")
+    return code
 
 
 def _watch(cluster: DevCluster, stop: StopFlag) -> None:

@@ -61,20 +61,26 @@ def live(
     access: AdminAccess, want: object, *, interval_s: float, admin: bool, ascii_only: bool = False
 ) -> int:
     """The dashboard on this terminal until it is quit; refused where there is none."""
-    from ticketing.tui.terminal import can_draw, glyphs_for
+    need_terminal()
+    from ticketing.tui.start import run_live
+    from ticketing.tui.terminal import glyphs_for
     from ticketing.tui.want import Want
+
+    assert isinstance(want, Want), want
+    glyphs = glyphs_for(sys.stdout.encoding, os.environ, ascii_only=ascii_only)
+    return run_live(access, want, glyphs, interval_s=interval_s, admin=admin)
+
+
+def need_terminal() -> None:
+    """`CommandFailed` where no live picture can be drawn: a pipe, a file, cron, or a terminal without a cursor."""
+    from ticketing.tui.terminal import can_draw
 
     if not can_draw((sys.stdin, sys.stdout, sys.stderr), os.environ):
         raise CommandFailed(
             "needs a terminal: standard input, output and error",
             ExitCode.USAGE,
-            hint="--once prints one plain frame, -o json one object",
+            hint="`ticketing top --once` prints one plain frame, -o json one object",
         )
-    from ticketing.tui.start import run_live
-
-    assert isinstance(want, Want), want
-    glyphs = glyphs_for(sys.stdout.encoding, os.environ, ascii_only=ascii_only)
-    return run_live(access, want, glyphs, interval_s=interval_s, admin=admin)
 
 
 def _frame(access: AdminAccess, want: object, count: int, *, as_json: bool, ascii_only: bool) -> int:

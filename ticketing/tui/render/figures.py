@@ -18,7 +18,7 @@ def duration(ms: float | None) -> str:
     if ms < 1_000:
         return f"{int(ms)}ms"
     seconds = ms / 1_000
-    if seconds < 9.95:
+    if seconds < 10:
         return f"{int(seconds * 10) / 10:.1f}s"
     whole = int(seconds)
     if whole < 60:
