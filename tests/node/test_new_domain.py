@@ -111,3 +111,47 @@ def test_a_half_formed_process_takes_only_its_own_domain_for_formed() -> None:
     cluster.world.run(0)
     assert second.up.state is not None
     assert second.up.state.domain.domain_id == first.up.state.domain.domain_id
+
+
+def test_a_domain_formed_by_an_operator_serves_after_the_longest_lease_and_not_before() -> None:
+    cluster = formed()
+    for machine in cluster.machines:
+        machine.kill()
+    cluster.world.run(S)
+    for machine in cluster.machines:
+        machine.start()
+    cluster.world.run(5 * S)
+    first = cluster.machines[0]
+    first.call(lambda: first.up.form(first=False, first_token=0))
+    cluster.world.until(lambda: any(machine.up.lead is not None for machine in cluster.machines), 10 * S)
+    formed_ns = cluster.world.now_ns
+    cluster.world.run(S)
+    (leader,) = [machine for machine in cluster.machines if machine.up.lead is not None]
+    clients = [cluster.connect(machine) for machine in cluster.machines]
+    for client in clients:
+        client.send(frames.encode_q(9, 9, OWNER + 1, b"k"))
+        cluster.world.run(20 * MS)
+        assert client.word() == "V"
+    stray = cluster.connect(leader)
+    stray.send(frames.encode_release(7, b"k"))
+    cluster.world.run(20 * MS)
+    assert stray.word() == "E"
+    # A process that is taken in meanwhile waits as long as the others.
+    late = next(machine for machine in cluster.machines if machine is not leader)
+    late.kill()
+    cluster.world.run(2 * S)
+    late.start()
+    cluster.world.run(10 * S)
+    state = late.up.state
+    assert state is not None
+    assert state.in_quarantine(formed_ns + 249 * S)
+    cluster.world.run(formed_ns + 249 * S - cluster.world.now_ns)
+    assert cluster.serving() == []
+    assert not any(client.said(frames.LEADER) for client in clients)
+    cluster.world.run(2 * S)
+    cluster.settle()
+    survivors = [client for client in clients if client.machine is not late]
+    assert all(client.said(frames.LEADER) for client in survivors)
+    assert cluster.ask(cluster.connect(cluster.leader), frames.encode_q(0, 9, OWNER + 2, b"k"), b"GT")[0] == (
+        frames.GRANTED_WAITED
+    )
