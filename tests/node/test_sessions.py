@@ -298,10 +298,11 @@ def test_many_sessions_that_die_with_their_host_do_not_look_at_each_other_over_a
         probe(session)  # type: ignore[arg-type]
 
     leader.up.clients.probe = counted  # type: ignore[method-assign]
-    for client in clients:
+    for client in clients[:200]:
         client.close(by_timeout=True)
+        cluster.world.run(MS)
     cluster.world.run(S)
-    assert 0 < probes <= 300
+    assert 100 <= probes <= 300
 
 
 def test_a_slow_session_is_told_so_and_what_it_waited_for_goes_to_the_next() -> None:

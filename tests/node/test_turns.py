@@ -231,3 +231,20 @@ def test_a_lead_that_raft_gives_away_by_itself_keeps_what_was_not_proposed() -> 
     leader.end_turn()
     cluster.world.run(500 * MS)
     assert client.word()[0] == "V"
+
+
+def test_requests_held_by_a_lead_that_is_lost_are_answered_in_slices() -> None:
+    cluster = formed()
+    leader = cluster.leader
+    client = cluster.connect(leader)
+    leader.pause()
+    count = 5_000
+    client.send(b"".join(frames.encode_q(99, 9, OWNER + n, b"k") for n in range(1, count + 1)))
+    cluster.world.run(1_500 * MS)  # others lead by now
+    leader.resume()
+    cluster.world.until(lambda: leader.up.lead is None)
+    cluster.world.run(MS + MS // 2)
+    assert 0 < len(client.said(frames.NOT_LEADING)) < count
+    cluster.world.run(100 * MS)
+    assert len(client.said(frames.NOT_LEADING)) == count
+    assert not client.closed

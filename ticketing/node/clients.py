@@ -28,15 +28,15 @@ from ticketing.protocol.handshake import (
 
 KEEPALIVE_NS = 3 * S
 """A session to which nothing was written for this long gets a `\\n` (spec 3)."""
-SCAN_TICKS = 10
+SCAN_TICKS = 20
 SCAN_NS = S
 """So a session that is passed over now is looked at again this much later."""
 HELD_SLICE = 1_000
 """Held requests that reach the desk in one turn."""
 """Every session is looked at for its keep-alive once in so many ticks of the node's housekeeping."""
 _GRANTS = (frames.GRANTED, frames.GRANTED_WAITED)
-ANNOUNCE_SLICE = 2_000
-"""Sessions told of a new leader in one turn."""
+ANNOUNCE_SLICE = 500
+"""Sessions told of a new leader, or probed, in one turn: each is a write of its own."""
 
 
 class Clients:
@@ -75,6 +75,8 @@ class Clients:
         """Becomes `desk` once everything held has reached it."""
         self._scan: deque[ClientSession] = deque()
         self._announcing: Iterator[ClientSession] | None = None
+        self._probing: deque[Iterator[ClientSession]] = deque()
+        """Sessions of hosts that may be dead, still to be probed; one for each host, at most once in 3 s."""
         self.counters: dict[str, int] = {
             "sessions_opened": 0,
             "auth_failed": 0,
@@ -315,16 +317,24 @@ class Clients:
         self._serving = desk
 
     def drain(self) -> bool:
-        """One slice of the requests that were held reaches the desk, in their order; whether more are left."""
+        """One slice of the requests that were held reaches the desk, in their order, or is answered as on any node
+        that does not lead; whether more are left.
+        """
         desk, held = self._serving, self._held
-        if desk is None:
+        if desk is None and self.holding:
             return False
         for _ in range(min(HELD_SLICE, len(held))):
             session, request, read_ns = held.popleft()
-            if not session.ended:
+            if session.ended:
+                continue
+            if desk is not None:
                 dispatch(desk, session, [request], read_ns)
+            else:
+                self._stray(session, request)
         if held:
             return True
+        if desk is None:
+            return False
         self.desk = desk
         self._serving = None
         self.holding = False
@@ -336,13 +346,9 @@ class Clients:
         self.holding = True
 
     def stand_down(self) -> None:
-        """This process does not lead (any more): what was held was never proposed and is answered so."""
+        """This process does not lead (any more): what was held was never proposed and `drain` says so."""
         self.desk = self._serving = None
         self.holding = False
-        held, self._held = self._held, deque()
-        for session, request, _read_ns in held:
-            if not session.ended:
-                self._stray(session, request)
 
     # --- the leader's name
 
@@ -453,9 +459,21 @@ class Clients:
         if source.probed_ns is not None and now_ns - source.probed_ns < KEEPALIVE_NS:
             return
         source.probed_ns = now_ns
-        for session in source.sessions:
-            if now_ns - session.heard_ns >= KEEPALIVE_NS:
-                self.probe(session)
+        self._probing.append(iter(list(source.sessions)))
+
+    def run_probes(self, now_ns: int) -> bool:
+        """One slice of the sessions to be probed; whether more are left."""
+        probing = self._probing
+        left = ANNOUNCE_SLICE
+        while probing and left:
+            session = next(probing[0], None)
+            if session is None:
+                probing.popleft()
+            elif not session.ended:
+                left -= 1
+                if now_ns - session.heard_ns >= KEEPALIVE_NS:
+                    self.probe(session)
+        return bool(probing)
 
 
 class _Source:

@@ -53,7 +53,7 @@ PASSES_MAX = 8
 """Rounds of propose, commit and apply in one flush; what is left then waits for the next turn."""
 DISMANTLE_SLICE = 2_000
 DOMAIN_TAG_BYTES = 8
-STEP_DOWN_SLICE = 5_000
+STEP_DOWN_SLICE = 2_000
 """Waiters told in one turn that their leader's lead is over."""
 
 
@@ -102,7 +102,6 @@ class Node:
         """
         self._lead_moves_ns = self._seen_ns
         self._work_left = False
-        self._rounds = 0
 
     @property
     def member(self) -> Member:
@@ -156,9 +155,13 @@ class Node:
             self._after_gap(gap_ns, now_ns)
         if self._closing:
             self._go_on_closing(now_ns)
+        if self.clients.drain():
+            self._work_left = True
         if self.raft is not None:
             self._pass(self.raft, now_ns)
         if self.clients.run_announcement():
+            self._work_left = True
+        if self.clients.run_probes(now_ns):
             self._work_left = True
         if not self.clients.mute:
             self.clients.write_out(now_ns)
@@ -168,8 +171,6 @@ class Node:
     def _pass(self, raft: Raft, now_ns: int) -> None:
         lead = self.lead
         if lead is not None and lead.serving:
-            if self.clients.drain():
-                self._work_left = True
             lead.run_due(now_ns)
         applying = 0
         for _ in range(PASSES_MAX):
@@ -285,12 +286,10 @@ class Node:
             self._housekeeping(now_ns)
 
     def _housekeeping(self, now_ns: int) -> None:
-        self._rounds += 1
         if not self.settings.standalone:
             self.peers.tick(now_ns)
             self._probe_clocks(now_ns)
-        if self._rounds % 2 == 0:
-            self.clients.tick(now_ns)
+        self.clients.tick(now_ns)
         self.membership.tick(now_ns)
         if self.raft is not None:
             self._sync_lead(now_ns)
