@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -55,7 +56,9 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def desk(folder: Path, **fields: Any) -> AsyncIterator[Desk]:
+async def desk(
+    folder: Path, context: Callable[[], ssl.SSLContext] | None = None, **fields: Any
+) -> AsyncIterator[Desk]:
     place = Place("node-1", "127.0.0.1:0", "", "127.0.0.1:0")
     node = NodeSettings(
         place="node-1", places=(place,), standalone=True, client_tokens=(CLIENT_TOKEN,), version="1.2"
@@ -73,7 +76,8 @@ async def desk(folder: Path, **fields: Any) -> AsyncIterator[Desk]:
     service = Service(settings, Listeners(settings), log, Node, descriptors=1024)
     service.start()
     try:
-        client, _ = await Client.dial(service.place.client)
+        tls = None if context is None else context()
+        client, _ = await Client.dial(service.place.client, tls)
         await client.led_by(service.place.client.encode())
         yield Desk(service, client, output)
         client.writer.close()
