@@ -34,8 +34,7 @@ async def test_a_dead_client_leaves_the_queue_at_once_and_its_grants_at_their_le
     answer = await granted
     assert answer.what == "G"
     assert answer.token == held.token + 1, "nobody was granted in between"
-    assert held.at + 2 - 0.01 <= answer.at + (held.at - asked_at), "it was not early"
-    assert answer.at <= held.at + 2 + LATE_S
+    assert asked_at + 2 <= answer.at <= held.at + 2 + LATE_S
 
 
 async def test_a_new_leader_ends_a_lease_when_the_old_one_would_have(
@@ -56,37 +55,28 @@ async def test_a_new_leader_ends_a_lease_when_the_old_one_would_have(
     assert asked_at + lease <= answer.at <= held.at + lease + LATE_S
 
 
-async def test_a_leader_built_from_a_snapshot_neither_shortens_nor_restarts_leases(
+async def test_a_leader_built_from_a_snapshot_has_every_lock_and_neither_shortens_nor_restarts_its_lease(
     cluster: Cluster, open_session: OpenSession
 ) -> None:
     leader = await cluster.whole()
-    lease = 20
-    session = await open_session(leader)
-    asked_at = time.monotonic()
-    held = await session.acquire(b"seat", 0, lease)
-    for node in [*cluster.others(leader), leader]:
-        node.terminate()
-        assert await node.ended() == 0
-        node.start()
-        await cluster.whole()
-    # Nobody is left who saw the grant in the log.
-    began = time.monotonic()
-    assert began < asked_at + lease, "the machine is too slow for this test"
-    granted = await queue_behind(await open_session(await cluster.leader()), b"seat", 60)
-    answer = await granted
-    assert answer.what == "G"
-    assert answer.token > held.token
-    assert asked_at + lease <= answer.at <= held.at + lease + LATE_S + (began - asked_at) * 0.002
-
-
-async def test_thousands_of_held_keys_outlive_the_replacement_of_every_node(cluster: Cluster) -> None:
-    await cluster.whole()
+    lease = 16
     async with Sessions(cluster.addresses, cluster.token) as sessions:
         kept = Kept(sessions)
         await kept.take(5_000)
-        for node in cluster.nodes:
+        session = await open_session(leader)
+        asked_at = time.monotonic()
+        held = await session.acquire(b"seat", 0, lease)
+        for node in [*cluster.others(leader), leader]:
             node.kill()
             node.start()
             await cluster.whole()
+        # Nobody is left who saw a grant in the log.
+        replaced_s = time.monotonic() - asked_at
+        assert replaced_s < lease, "the machine is too slow for this test"
         await kept.still_held()
+        granted = await queue_behind(await open_session(await cluster.leader()), b"seat", 60)
         await kept.release_all()
+        answer = await granted
+    assert answer.what == "G"
+    assert answer.token > held.token
+    assert asked_at + lease <= answer.at <= held.at + lease + LATE_S + replaced_s * 0.002

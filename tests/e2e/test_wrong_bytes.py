@@ -154,6 +154,7 @@ async def test_a_wrong_token_is_refused_after_a_second_and_holds_nobody_up(
     assert 1 <= time.monotonic() - began < 4
 
 
+@pytest.mark.parametrize("serving", [3], ids=["three nodes"], indirect=True)
 async def test_strangers_at_the_door_are_turned_away(leader: NodeProcess) -> None:
     noise = random.Random(5).randbytes(5_000).replace(b"\n", b" ")
     http, tls, long_line, silent = await asyncio.gather(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -99,10 +100,21 @@ def port_in(text: str, node: int = 0) -> str:
     return str(tomllib.loads(text)["cluster"]["nodes"][node]["client"].rpartition(":")[2])
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `init` wrote for three nodes, to be copied."""
+    return Cluster(tmp_path_factory.mktemp("written") / "cluster").folder
+
+
+@pytest.fixture
+def node(written: Path, tmp_path: Path) -> NodeProcess:
+    """The first node of a fresh copy; none of its processes runs."""
+    return NodeProcess(Path(shutil.copytree(written, tmp_path / "cluster")) / "node-1")
+
+
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_a_wrong_configuration_starts_nothing(make_cluster: MakeCluster, spoilt: str) -> None:
+def test_a_wrong_configuration_starts_nothing(node: NodeProcess, spoilt: str) -> None:
     spoil, named = SPOILT[spoilt]
-    node = make_cluster().nodes[0]
     content = spoil(node.config.read_text())
     node.config.write_bytes(content if isinstance(content, bytes) else content.encode())
     ended = run_ticketing("node", "start", folder=node.folder)
@@ -112,7 +124,7 @@ def test_a_wrong_configuration_starts_nothing(make_cluster: MakeCluster, spoilt:
 
 
 def test_a_configuration_that_is_not_there_or_cannot_be_read_starts_nothing(
-    make_cluster: MakeCluster, tmp_path: Path
+    node: NodeProcess, tmp_path: Path
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -123,7 +135,6 @@ def test_a_configuration_that_is_not_there_or_cannot_be_read_starts_nothing(
     assert ended.status == USAGE, ended
     in_one_line(ended, "error: ", "other.toml")
 
-    node = make_cluster().nodes[0]
     if os.geteuid() == 0:  # who may read everything
         node.config.unlink()
         node.config.mkdir()
@@ -137,8 +148,7 @@ def test_a_configuration_that_is_not_there_or_cannot_be_read_starts_nothing(
 
 
 @pytest.mark.parametrize("name", ["permit.json", "record.json", "floor.json"])
-def test_a_damaged_file_of_its_state_starts_nothing(make_cluster: MakeCluster, name: str) -> None:
-    node = make_cluster().nodes[0]
+def test_a_damaged_file_of_its_state_starts_nothing(node: NodeProcess, name: str) -> None:
     damaged = node.folder / "state" / name
     damaged.write_bytes(b'{"first_token": "18832')
     ended = run_ticketing("node", "start", folder=node.folder)
