@@ -1,7 +1,7 @@
 """One session: handshake, what was sent and waits for its answer, deadlines. The lowest layer of the client.
 
-A session is an `asyncio.Protocol` and decides nothing about the cluster: it reports to its `Keeper`. Requests of
-one loop turn leave in one write, the first of an idle session at once. A request is *queued* until then, and
+A session is an `asyncio.BufferedProtocol` and decides nothing about the cluster: it reports to its `Keeper`. Requests
+of one loop turn leave in one write, the first of an idle session at once. A request is *queued* until then, and
 provably unsent; from the reading of the clock before that write on any byte of it may have left.
 """
 
@@ -56,6 +56,8 @@ TRY_NS = 3 * SECOND // 2
 CANCEL_NS = 3 * SECOND
 """An unanswered cancel closes its session after this."""
 WRITE_BUFFER = 256 * 1024
+READ_BUFFER = 64 * 1024
+"""Of our own, as asyncio would make one of 256 KiB for each read, which the system maps and unmaps every time."""
 BATCH = 1024
 """Requests in one write at most: between writes the transport can say that it is full."""
 # Encoders of the protocol assert what `arguments` has checked; the hot one is spelled out here.
@@ -96,7 +98,7 @@ class Keeper(Protocol):
         """A grant came for a request that was given up: `request.token` has to be released."""
 
 
-class Session(asyncio.Protocol):
+class Session(asyncio.BufferedProtocol):
     """See the module. `loop`, `clock` and the transport are all that it knows of the outside."""
 
     def __init__(
@@ -145,6 +147,7 @@ class Session(asyncio.Protocol):
         self._disowned_by_ns = NEVER
         self._alarm = Alarm(loop, clock, self._woken)
         self._granted_once = False
+        self._buffer = memoryview(bytearray(READ_BUFFER))
 
     # --- the transport's side
 
@@ -177,6 +180,14 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, by whoever's doing."""
         self.close("io", f"the connection was lost: {exc}" if exc else "the server closed the connection")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes are there."""
+        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the server."""
