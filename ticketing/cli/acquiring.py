@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ticketing.cli.arguments import Invocation, access_of, key_given, seconds, wants_json, whole_number
 from ticketing.cli.errors import CommandFailed, ExitCode, say, usage_error
 from ticketing.cli.obtain import Ask, obtain, open_broker
-from ticketing.cli.output import write_json, write_line
+from ticketing.cli.output import shown, write_json, write_line
 from ticketing.cli.signal_relay import STOP_SIGNALS, SignalRelay
 from ticketing.client import Ticket
 from ticketing.config.client_file import Access, Typed
@@ -66,10 +66,23 @@ def acquire(words: AcquireWords, invocation: Invocation) -> int:
     access = access_of(typed)
     try:
         return asyncio.run(_acquire(ask, access, run, as_json=as_json, debug=invocation.debug))
-    except CommandFailed as failed:
+    except CommandFailed as error:
+        failed = _with_holder(error, access, ask) if error.code == ExitCode.NOT_ACQUIRED else error
         if own_code is not None and ExitCode.NOT_ACQUIRED <= failed.code <= ExitCode.REFUSED:
             raise CommandFailed(str(failed), own_code, hint=failed.hint) from None
-        raise
+        raise failed from None
+
+
+def _with_holder(failed: CommandFailed, access: Access, ask: Ask) -> CommandFailed:
+    """The same end, with the name of whoever holds the key where that can be known."""
+    from ticketing.cli.holder import holder_of
+
+    holder = holder_of(access, ask.key)
+    if not holder:
+        return failed
+    if ask.wait_s:
+        return CommandFailed(f"{failed}: it is held by {holder}", failed.code)
+    return CommandFailed(f"{shown(ask.key)} is held by {holder}", failed.code)
 
 
 class Stop:

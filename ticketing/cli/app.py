@@ -19,12 +19,20 @@ from ticketing.cli.output import silence, write_line
 COMMANDS: dict[str, str] = {
     "init": "ticketing.cli.init",
     "node": "ticketing.cli.node",
+    "form": "ticketing.cli.form",
     "config": "ticketing.cli.config",
     "dev": "ticketing.cli.dev",
     "demo": "ticketing.cli.demo",
     "acquire": "ticketing.cli.acquire",
     "release": "ticketing.cli.release",
+    "locks": "ticketing.cli.locks",
     "status": "ticketing.cli.status",
+    "clock": "ticketing.cli.clock",
+    "doctor": "ticketing.cli.doctor",
+    "token": "ticketing.cli.tokens",
+    "cert": "ticketing.cli.cert",
+    "bench": "ticketing.cli.bench",
+    "completion": "ticketing.cli.completion",
     "top": "ticketing.cli.top",
 }
 """Each sub-command's module, which has it as `app`. Nothing is imported that the called one does not need."""
@@ -53,6 +61,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
+    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: ticketing dev, and in another terminal: ticketing acquire stock/42 --wait 5",
 )
@@ -78,6 +87,8 @@ def root(
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command; returns its exit code. What the user or the network got wrong is told in a line."""
+    if arguments[:1] == ["__complete"]:
+        return _complete(arguments[1:])
     words, command = _split(list(arguments))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -86,6 +97,19 @@ def run(arguments: Sequence[str]) -> int:
         # A locale that cannot show a key must not end the command that found it.
         stdout.reconfigure(errors="backslashreplace")
     return ended(lambda: _dispatch(words, Invocation(command, debug), stdout), debug=debug)
+
+
+def _complete(words: Sequence[str]) -> int:
+    """For the completion scripts: candidates, one a line, and never a word about anything else."""
+    from ticketing.cli.complete import complete
+
+    root = typer.main.get_command(app)
+
+    def run() -> None:
+        for word in complete(words, root):
+            write_line(word)
+
+    return ended(run, debug=False)
 
 
 def _dispatch(words: list[str], invocation: Invocation, stdout: object) -> object:

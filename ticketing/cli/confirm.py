@@ -11,11 +11,12 @@ def confirm(question: str, *, yes: bool) -> None:
     """Returns where the answer is yes, else ends the command. Never waits where no person can answer."""
     if yes:
         return
+    say(question)
     if sys.stdin is None or not sys.stdin.isatty():
         raise usage_error(
-            f"{question} Nobody can answer: standard input is no terminal",
-            hint="--yes says yes; nothing was done",
+            "this has to be confirmed, and standard input is no terminal",
+            hint="nothing was done; --yes confirms it",
         )
-    say(f"{question} Type yes to go on:")
+    say("Type yes to go on:")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("not confirmed, nothing was done")

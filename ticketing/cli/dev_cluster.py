@@ -21,8 +21,9 @@ from typing import Any
 from ticketing.cli.admin_client import AdminAccess, ask_all
 from ticketing.cli.errors import CommandFailed, ExitCode
 from ticketing.config.cluster_folder import Cluster, make_cluster, write_cluster
-from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE, CLUSTER_FOLDER, NODE_FILE
+from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE, CLUSTER_FOLDER, NODE_FILE, STATE_FOLDER
 from ticketing.node.settings import Place
+from ticketing.server.files import running_pid
 
 HOST = "127.0.0.1"
 START_S = 20.0
@@ -82,6 +83,13 @@ class DevNode:
         """Sends a signal, if the process still lives."""
         if self.process is not None and self.running():
             self.process.send_signal(number)
+
+    def end_successor(self) -> None:
+        """Ends a process that a command (`node restart`) started on this folder in the place of ours."""
+        pid = running_pid(self.folder / STATE_FOLDER)
+        if pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def last_lines(self, count: int = 5) -> str:
         """The end of what it wrote, for an error message."""
@@ -192,6 +200,8 @@ class DevCluster:
             node.send(signal.SIGKILL)
             if node.process is not None:
                 node.process.wait()
+        for node in self.nodes:
+            node.end_successor()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

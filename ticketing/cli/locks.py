@@ -238,7 +238,7 @@ def show_one(key: str, found: dict[str, Any]) -> None:
             if value:
                 write_line(f"  {name}: {', '.join(map(text, value)) if isinstance(value, list) else value}")
     waiting = found["waiting"]
-    write_line(f"{waiting} wait{'s' if waiting == 1 else ''}")
+    write_line(f"{waiting} wait{'s' if waiting == 1 else ''}" if waiting else "nobody waits")
     if found["waiters"]:
         write_table(
             ("", "WHO", "FROM", "WAITED", "WAITS STILL", "LEASE"),
@@ -267,7 +267,7 @@ def describe(key: str, lock: dict[str, Any]) -> str:
         # The wall clock of the leader of then, and ours: for people alone.
         since = f" for {seconds(max(0, time.time_ns() // 1_000_000 - granted))}"
     return (
-        f"{shown(key)} is held by {who}, token {cell(lock.get('token'))},{since}"
+        f"{shown(key)} is held by {who} (token {cell(lock.get('token'))}){since},"
         f" {seconds(lock.get('lease_left_ms'))} of its lease left"
     )
 

@@ -242,12 +242,12 @@ async def _extend(lock: HeldLock) -> None:
 
 
 def child_variables(key: str, lock: HeldLock, remaining_s: float) -> dict[str, str]:
-    """What the command is told. The seconds are the conservative ones at its start, rounded down to ms."""
+    """What the command is told. The seconds are the conservative ones at its start, whole ones for plain shells."""
     return {
         "TICKETING_KEY": key,
         "TICKETING_FENCING_TOKEN": str(lock.token),
         "TICKETING_DOMAIN": lock.domain or "",
-        "TICKETING_LEASE_SECONDS": f"{math.floor(remaining_s * 1000) / 1000:.3f}",
+        "TICKETING_LEASE_SECONDS": str(max(0, math.floor(remaining_s))),
     }
 
 
