@@ -9,7 +9,7 @@ from ticketing.locks.held import Held
 from ticketing.locks.keystate import KeyState
 from ticketing.locks.waiting import Waiter, Waiters
 
-EXAMINED_MAX = 5_000
+EXAMINED_MAX = 2_000
 
 
 def key_view(held: Held | None, state: KeyState | None, limit: int) -> KeyView | None:
@@ -80,7 +80,7 @@ def longest_queue(waiters: Waiters) -> int:
 def longest_queues(waiters: Waiters, limit: int) -> list[QueueView]:
     """Keys by how many wait, longest first, then by key.
 
-    Keys are kept by the bit length of their count. Of one such class at most 5,000 are looked at: where more
+    Keys are kept by the bit length of their count. Of one such class at most 2,000 are looked at: where more
     keys have queues of about the same length, which of them are shown is the order of their growing.
     """
     found: list[QueueView] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ticketing.node.node import Node
 
 ORDERS = ("age", "lease_left", "queue")
-LOOKED_AT_MAX = 5_000
+LOOKED_AT_MAX = 2_000
 """With a prefix, so many at the head of an order are looked at for those that have it."""
 REMOTES_MAX = 8
 SLICE = 2_048
@@ -156,7 +156,7 @@ class Reports:
                         "node_id": str(view.node_id),
                         "match_index": None if progress is None else str(progress.match),
                         "lag": None if progress is None else max(0, raft.last_index - progress.match),
-                        "snapshot_percent": node.snapshot_percent(member),
+                        "snapshot_percent": node.snapshots.percent(member),
                     }
                 changes.append(
                     {
