@@ -114,7 +114,7 @@ def test_a_snapshot_in_slices_of_a_slow_link_is_not_disturbed_by_grants() -> Non
     follower.kill()
     cluster.world.run(2 * S)
     follower.start()
-    cluster.world.until(lambda: leader.up._sender is not None, 10 * S)
+    cluster.world.until(lambda: leader.up.snapshots.sender is not None, 10 * S)
     hold(cluster, range(600, 700))
     cluster.world.until(lambda: rejoined(follower), 20 * S)
     cluster.world.run(S)
@@ -128,12 +128,14 @@ def test_word_of_an_earlier_snapshot_does_not_end_the_present_one() -> None:
     follower.kill()
     cluster.world.run(2 * S)
     follower.start()
-    cluster.world.until(lambda: leader.up._sender is not None and leader.up._sender.sent_records > 0, 10 * S)
-    sender = leader.up._sender
+    cluster.world.until(
+        lambda: leader.up.snapshots.sender is not None and leader.up.snapshots.sender.sent_records > 0, 10 * S
+    )
+    sender = leader.up.snapshots.sender
     word = snapshots.encode(snapshots.Installed(1))
     follower.call(lambda: follower.up.peers.send(leader.up.incarnation, PeerKind.SNAPSHOT, word))
     cluster.world.run(5 * MS)
-    assert leader.up._sender is sender
+    assert traffic.sender is sender
     cluster.world.until(lambda: rejoined(follower), 20 * S)
 
 
@@ -183,7 +185,7 @@ def test_a_snapshot_with_members_that_cannot_be_read_closes_its_link_and_nothing
     assert leader.up.state is not None
     send_snapshot(follower, leader, begin(leader.up.state.domain.domain_id, b"\xc1"))
     assert follower.logged("a peer's message cannot be read") == 1
-    assert follower.up._receivers == {}
+    assert follower.up.snapshots.receivers == {}
 
 
 def test_a_leader_takes_no_snapshot() -> None:

@@ -81,7 +81,7 @@ class Governing:
             heard_ns=progress.heard_ns,
             match=progress.match,
             given_up=member in self._given_up,
-            progress=self._node.snapshot_progress(member),
+            progress=self._node.snapshots.progress(member),
         )
 
     def given_up(self, member: Member) -> None:

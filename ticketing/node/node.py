@@ -18,7 +18,7 @@ from ticketing.locks.desk import Desk
 from ticketing.locks.restore import BadSnapshot
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
-from ticketing.node import clock_messages, snapshots
+from ticketing.node import clock_messages
 from ticketing.node.clients import Clients
 from ticketing.node.clock_health import ClockHealth, read_together
 from ticketing.node.events import EventLog
@@ -35,6 +35,7 @@ from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, Place, S
 from ticketing.node.shell import Link, Shell
 from ticketing.node.shown import Mark, ShownRecord, Shows
+from ticketing.node.snapshot_traffic import SnapshotTraffic
 from ticketing.node.state import ReplicatedState, formed_state
 from ticketing.node.status import status
 from ticketing.node.watch import Watch
@@ -91,10 +92,7 @@ class Node:
         the same NodeId and over the same links, and a late message of one must not count in the next (spec 9,
         Identity).
         """
-        self._sender: snapshots.SnapshotSender | None = None
-        self._snapshot_link: Link | None = None
-        """Dialled for the present sender."""
-        self._receivers: dict[Link, snapshots.SnapshotReceiver] = {}
+        self.snapshots = SnapshotTraffic(self)
         self._replaced: list[LockTable] = []
         self._closing: list[tuple[Desk, list[DeskSession]]] = []
         """Desks of leads that are over whose waiters are still being told so, in slices, and the sessions that
@@ -218,12 +216,12 @@ class Node:
                 self.clients.probe(probed)  # type: ignore[arg-type]
             lead.desk.probes.clear()
         for member in output.snapshots_wanted:
-            self._want_snapshot(member, now_ns)
+            self.snapshots.wanted(member, now_ns)
         for member in output.given_up:
             if self.membership.governing is not None:
                 self.membership.governing.given_up(member)
             self.shell.log("warning", "member given up: its snapshot took too long", member=str(member))
-            self._drop_sender(member)
+            self.snapshots.drop(member)
         for member in output.rolled_back:
             self.shell.log("error", "member shows a shorter log than it acknowledged", member=str(member))
 
@@ -259,7 +257,7 @@ class Node:
             if due_ns is not None:
                 # What is due and could not be done for want of room does not become possible by haste.
                 deadline_ns = min(deadline_ns, max(due_ns, self._seen_ns + MS))
-        if self._work_left or self._sender is not None or self._replaced or self._closing:
+        if self._work_left or self.snapshots.busy or self._replaced or self._closing:
             deadline_ns = min(deadline_ns, self._seen_ns + RETRY_NS)
         return deadline_ns
 
@@ -270,15 +268,7 @@ class Node:
         if raft is not None:
             raft.tick(now_ns)
             self._drop_ended_lead(raft, now_ns)
-        if self._sender is not None:
-            self._step_sender(self._sender, now_ns)
-        for link, receiver in list(self._receivers.items()):
-            if receiver.finishing:
-                try:
-                    self._step_receiver(link, receiver, now_ns)
-                except BadSnapshot as error:
-                    self.shell.log("warning", "bad snapshot", remote=link.address, reason=str(error))
-                    self.peers.close(link, now_ns)
+        self.snapshots.step(now_ns)
         if self._replaced and self._replaced[-1].dismantle(DISMANTLE_SLICE):
             self._replaced.pop()
         if now_ns >= self._housekeeping_ns:
@@ -365,8 +355,7 @@ class Node:
         self.clients.stand_down()
         self._closing.append((lead.desk, [*stranded, *unconfirmed]))
         self._close_done()
-        if self._sender is not None:
-            self._drop_sender(self._sender.member)
+        self.snapshots.stop_sending()
         self.membership.lead_ended()
         self.shell.log("info", "not leading any more", term=raft.term)
 
@@ -461,8 +450,7 @@ class Node:
         self.clients.moved_to = None
         self.clients.announce(None)
         self.clients.domain_is(None)
-        for link in list(self._receivers):
-            self.peers.close(link, self._seen_ns)
+        self.snapshots.stop_receiving()
 
     # --- peer links: who may be there (LinkHost)
 
@@ -573,7 +561,7 @@ class Node:
             elif kind == PeerKind.CLOCK:
                 self._clock_message(peer, payload)
             elif kind == PeerKind.SNAPSHOT:
-                self._snapshot_message(peer, link, payload)
+                self.snapshots.message(peer, link, payload)
             else:
                 self.membership.receive(peer, kind, payload, self.shell.elapsed_ns())
         except (msgspec.DecodeError, RecursionError, BadSnapshot) as error:
@@ -656,137 +644,31 @@ class Node:
         targets.pop(self.place.peer, None)
         self.peers.set_targets(targets.items(), self.shell.elapsed_ns())
 
-    # --- snapshots out
-
-    def _want_snapshot(self, member: Member, now_ns: int) -> None:
-        raft, state = self.raft, self.state
-        assert raft is not None
-        assert state is not None
-        if self._sender is not None:
-            return  # one at a time; Raft asks again
-        record = state.members.find(member)
-        if record is None or not self.peers.is_up(member.incarnation):
-            return
-        base = raft.snapshot_base()
-        sender = snapshots.SnapshotSender(self.shell, member, state, base, self.settings.snapshot_bytes_per_s)
-        if not raft.snapshot_begun(member, base, now_ns):
-            sender.close()
-            return
-        self._sender = sender
-        self._snapshot_link = self.peers.dial_snapshot(record.peer)
-        self.shell.log("info", "sending a snapshot", to=record.place, keys=sender.total_records)
-
-    def snapshot_progress(self, member: Member) -> str:
-        """How the snapshot to this member stands, for people; empty where none is under way."""
-        sender = self._sender
-        if sender is None or sender.member != member:
-            return ""
-        return f"snapshot: {sender.sent_records} of {sender.total_records} keys sent"
-
-    def snapshot_percent(self, member: Member) -> int | None:
-        """The share of the snapshot to this member that was sent; None where none is under way."""
-        sender = self._sender
-        if sender is None or sender.member != member:
-            return None
-        return 100 * sender.sent_records // max(1, sender.total_records)
+    # --- snapshots
 
     def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
-        """The link of a snapshot is up; it must lead to the very process that it is for."""
-        sender = self._sender
-        if (
-            sender is None
-            or link is not self._snapshot_link
-            or sender.member.incarnation != peer.facts.incarnation
-        ):
-            self.peers.close(link, self.shell.elapsed_ns())
-            return
-        sender.connected(link)
+        """A link dialled for a snapshot is up."""
+        self.snapshots.link_up(peer, link)
 
     def snapshot_link_down(self, link: Link) -> None:
         """The link of a snapshot, out or in, is over."""
-        self._receivers.pop(link, None)
-        if link is self._snapshot_link and self._sender is not None:
-            self._drop_sender(self._sender.member)
-
-    def _step_sender(self, sender: snapshots.SnapshotSender, now_ns: int) -> None:
-        sender.step(now_ns)
-        if sender.stalled(now_ns):
-            self.shell.log("warning", "snapshot stalled", member=str(sender.member))
-            self._drop_sender(sender.member)
-
-    def _drop_sender(self, member: Member) -> None:
-        sender = self._sender
-        if sender is None or sender.member != member:
-            return
-        self._end_sender(sender)
-        if self.raft is not None:
-            self.raft.snapshot_failed(member, self.shell.elapsed_ns())
-
-    def _end_sender(self, sender: snapshots.SnapshotSender) -> None:
-        """Also while its link is still being dialled."""
-        self._sender = None
-        link, self._snapshot_link = self._snapshot_link, None
-        sender.link = None
-        sender.close()
-        if link is not None:
-            self.peers.close(link, self.shell.elapsed_ns())
+        self.snapshots.link_down(link)
 
     def link_writable(self, link: Link) -> None:
         """A full write buffer has drained."""
-        now_ns = self.turn()
-        if self._sender is not None and self._sender.link is link:
-            self._step_sender(self._sender, now_ns)
+        self.snapshots.writable(link, self.turn())
 
-    # --- snapshots in
+    def retire(self, table: LockTable) -> None:
+        """Takes a table apart, in slices, that stands for nothing any more."""
+        self._replaced.append(table)
 
-    def _snapshot_message(self, peer: LinkPeer, link: Link, payload: bytes) -> None:
-        now_ns = self.shell.elapsed_ns()
-        message = snapshots.decode(payload)
-        if isinstance(message, snapshots.Installed):
-            sender = self._sender
-            if (
-                sender is not None
-                and sender.member.incarnation == peer.facts.incarnation
-                and message.index == sender.base.index
-            ):
-                self._end_sender(sender)
-                if self.raft is not None:
-                    self.raft.snapshot_done(sender.member, now_ns)
-            return
-        if peer.purpose != "snapshot" or self.raft is None:
-            return
-        receiver = self._receivers.get(link)
-        if receiver is None:
-            assert self.state is not None
-            domain_id = self.state.domain.domain_id
-            receiver = self._receivers[link] = snapshots.SnapshotReceiver(domain_id)
-        receiver.receive(message, now_ns)
-        if receiver.finishing:
-            self._step_receiver(link, receiver, now_ns)
-
-    def _step_receiver(self, link: Link, receiver: snapshots.SnapshotReceiver, now_ns: int) -> None:
-        state = receiver.step()
-        if state is None:
-            self._work_left = True
-            return
-        del self._receivers[link]
-        raft = self.raft
-        base = receiver.base
-        assert raft is not None
-        assert base is not None
-        # A leader's log holds all that a former one's snapshot tells, and its desk stands on the table that it has.
-        if raft.role is Role.LEADER or not raft.restore(base, now_ns):
-            self._replaced.append(state.table)
-        else:
-            if self.state is not None:
-                self._replaced.append(self.state.table)
-            self.state = state
-            self._take_up(state)
-            self.set_targets()
-            self.shell.log("info", "snapshot installed", index=base.index, keys=len(state.table.held))
-        peer = link.logic.peer
-        installed = snapshots.encode(snapshots.Installed(base.index))
-        self.peers.send(peer.facts.incarnation, PeerKind.SNAPSHOT, installed)
+    def take_state(self, state: ReplicatedState) -> None:
+        """A snapshot's state takes the place of our own; Raft knows of it already."""
+        assert self.state is not None
+        self.retire(self.state.table)
+        self.state = state
+        self._take_up(state)
+        self.set_targets()
 
     # --- what the shell calls
 
