@@ -28,6 +28,7 @@ class Manners:
         "hold_ns",
         "keys",
         "late",
+        "late_copies",
         "leases",
         "legacy",
         "outstanding",
@@ -54,6 +55,8 @@ class Manners:
         """Holds that are never released."""
         self.late = choice((0.0, 0.1))
         """Releases and extensions after the lease."""
+        self.late_copies = choice((0.0, 0.3))
+        """Requests that come again after their owner's cancel was answered."""
         self.stray = choice((0.0, 0.1))
         """Acquires at a node that is known not to lead."""
         self.garbage = choice((0.0, 0.0, 0.002))
@@ -343,10 +346,32 @@ class Client:
             self.world.say(self.name, "answer", repr(request))
         if opcode in "AG":
             self._granted(request)
+        elif kind == "cancel":
+            self.history.on_cancel_answered(ident, key)
+            if self.world.chance(self.manners.late_copies) and (ident, key, kind) not in session.open:
+                self._send_late_copy(session, request)
         elif opcode == "V":
             session.leader = None
         elif opcode == "X":
             self._extended(session, request)
+
+    def _send_late_copy(self, session: Session, cancel: Request) -> None:
+        """What was sent on a session that is over can still come: here it does, behind its cancel."""
+        for former in reversed(self.history.requests):
+            if former.op in "AQ" and former.ident == cancel.ident:
+                if former.session != session.number:
+                    copy = Request(
+                        "Q",
+                        former.key,
+                        former.ident,
+                        session.number,
+                        self.world.now,
+                        wait=former.wait,
+                        lease=former.lease,
+                    )
+                    frame = frames.encode_q(copy.wait, copy.lease, copy.ident, copy.key)
+                    self._send(session, copy, "acquire", frame)
+                return
 
     def _granted(self, request: Request) -> None:
         world, manners = self.world, self.manners
@@ -365,9 +390,12 @@ class Client:
         keep_ns = world.between(*manners.hold_ns)
         if world.chance(manners.late):
             keep_ns = request.lease * S + world.between(-10 * MS, 200 * MS)
-        world.after(max(keep_ns, 0), lambda: self._done(hold))
         if world.chance(manners.extend):
+            if request.lease < 30 and world.chance(0.5):
+                # It relies on the extension.
+                keep_ns = request.lease * S + world.between(0, 2 * S)
             world.after(world.between(0, request.lease * S), lambda: self._extend(hold))
+        world.after(max(keep_ns, 0), lambda: self._done(hold))
 
     def _is_cancelling(self, request: Request) -> bool:
         session = self._session

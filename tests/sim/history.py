@@ -103,6 +103,8 @@ class History:
         """By session: (at, sent): at that time it was clear that all that was sent until `sent` had been read."""
         self.bounds_are_wide = True
         """No limit of the nodes was so low that these clients could meet it."""
+        self.on_cancel_answered: Callable[[int, bytes], None] = lambda _owner, _key: None
+        """Called when a client reads the answer to a `C`."""
 
     def check(self, *, rates_hold: bool = True) -> None:
         """Raises `Violation` for the first rule that was broken. Beyond rho nothing is promised of time."""
@@ -285,10 +287,37 @@ def _surely_read(history: History, request: Request) -> int:
     return 1 << 62
 
 
+def cancelled_get_nothing(history: History) -> None:
+    """A late copy of a request is granted nothing once its owner's cancel was answered (spec 3, `C`).
+
+    Not where the cancel came on the session that carried the request: there is no other copy then.
+    """
+    carried: dict[int, int] = {}
+    answered: dict[int, int] = {}
+    for request in history.requests:
+        if request.op in "AQ":
+            carried.setdefault(request.ident, request.session)
+        elif (
+            request.op == "C"
+            and request.answer in ("R", "N")
+            and carried.get(request.ident, request.session) != request.session
+        ):
+            answered.setdefault(request.ident, request.answered_ns)
+    for request in history.requests:
+        cancelled_ns = answered.get(request.ident, request.sent_ns)
+        if request.op in "AQ" and request.answer in ("A", "G") and cancelled_ns < request.sent_ns:
+            raise Violation("a cancelled owner gets nothing", f"{request!r}")
+
+
 TIMED_RULES: tuple[Callable[[History], None], ...] = (
     one_holder,
     waited_is_possible,
     refusals_are_facts,
     endings_are_facts,
 )
-RULES: tuple[Callable[[History], None], ...] = (tokens_rise, not_free_is_a_fact, first_come_first_served)
+RULES: tuple[Callable[[History], None], ...] = (
+    tokens_rise,
+    not_free_is_a_fact,
+    first_come_first_served,
+    cancelled_get_nothing,
+)

@@ -6,6 +6,8 @@ processes, all machines' clocks and true time.
 
 from __future__ import annotations
 
+from tests.sim.history import Request
+from tests.sim.majorities import Majorities
 from tests.sim.process import Process
 from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.locks.codec import decode_commands
@@ -96,6 +98,9 @@ class Invariants:
         self._delta_ns = delta_ns
         self._watched: dict[Process, Watched] = {}
         self._processes: dict[Member, Process] = {}
+        self._majorities = Majorities(self._processes)
+        self._proposed: dict[int, None] = {}
+        """Owners of all grants that were ever appended."""
 
     def after_turn(self, process: Process) -> None:
         """To be called after every turn of a process."""
@@ -128,6 +133,7 @@ class Invariants:
         self._check_log(process, raft, domain, watched)
         self._check_role(process, raft, domain, watched)
         self._check_applied(process, raft, state, domain, watched)
+        self._majorities.after_turn(process, raft)
         if node.lead is not None:
             self._check_desk(process, node.lead)
         watched.role = raft.role
@@ -191,6 +197,7 @@ class Invariants:
         grants = [command for command in commands if isinstance(command, Turn) and command.owner]
         if grants:
             self.grants += len(grants)
+            self._proposed.update((command.owner, None) for command in grants)
             self._check_gate(process, raft)
         lead, state = process.node.lead, process.node.state
         if lead is None or state is None or lead.term != entry.term or process.carried_over:
@@ -334,6 +341,26 @@ class Invariants:
             raise Violation("bounded queues", f"{process.name}: {desk.waiting} wait")
         if len(process.node.clients._held) > limits.held_back:
             raise Violation("bounded queues", f"{process.name}: {len(process.node.clients._held)} held back")
+
+    # --- what clients are told
+
+    def cancel_answered(self, owner: int, key: bytes) -> None:
+        """A client reads the answer to `C`: the owner holds nothing then, and never will again."""
+        states = [process.node.state for process in self._watched if process.node.state is not None]
+        newest = max(states, key=lambda state: (state.domain.first_token, state.applied_index))
+        held = newest.table.held.get(key)
+        if held is not None and held.owner == owner:
+            raise Violation("whose cancel is answered holds nothing", f"{owner:x}: {held}")
+
+    def never_proposed(self, requests: list[Request]) -> None:
+        """`V` says that nothing was proposed for the request."""
+        times: dict[int, int] = {}
+        for request in requests:
+            if request.op in "AQ":
+                times[request.ident] = times.get(request.ident, 0) + 1
+        for request in requests:
+            if request.answer == "V" and times[request.ident] == 1 and request.ident in self._proposed:
+                raise Violation("V although proposed", f"{request!r}")
 
     def final(self) -> None:
         """Once more at the end of a run: equal indexes, equal tables."""

@@ -54,10 +54,10 @@ MUTANTS = (
         "case AppendEntries():\n                if message.term + 1 < replica.term:",
     ),
     Mutant(
-        "append without looking at the entry before",
+        "keep what conflicts with the leader's log",
         "raft/replica.py",
-        "elif not log.contains(previous, message.prev_term):",
-        "elif previous > log.last_index:",
+        "                if log.term_at(index) != entry.term:",
+        "                if log.term_at(index) > entry.term:",
     ),
     Mutant(
         "commit an earlier term's entry by counting",

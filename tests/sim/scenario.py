@@ -114,6 +114,7 @@ class Scenario:
         self.manners = Manners(world)
         self.history = History()
         self.history.bounds_are_wide = not swarm.tiny
+        self.history.on_cancel_answered = lambda owner, key: self.invariants.cancel_answered(owner, key)
         self.calm = False
         places = [
             Place(name, f"{name}:5225", f"{name}:6225", f"{name}:7225")
@@ -413,6 +414,7 @@ class Scenario:
             self._demand_answers()
             self._demand_voters()
         self.invariants.final()
+        self.invariants.never_proposed(self.history.requests)
         self.history.check(rates_hold=self.swarm.rates_hold)
 
     def _calm_down(self) -> None:

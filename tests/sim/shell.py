@@ -6,9 +6,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.sim.majorities import check_pre_vote
 from tests.sim.network import End, Network
 from tests.sim.world import MS, Clock, S, World
 from ticketing.node.link import PeerKind
+from ticketing.node.node import DOMAIN_TAG_BYTES
 from ticketing.node.session import ClientSession
 from ticketing.node.shell import Link
 
@@ -20,6 +22,7 @@ SLOW_NS = 5 * S
 WRITE_BUFFER_BYTES = 256 * 1024
 KIND_AT = 4
 """Where a peer frame's kind stands."""
+RAFT_AT = KIND_AT + 1 + DOMAIN_TAG_BYTES
 WHOLE_STREAM = (PeerKind.HANDSHAKE, PeerKind.SNAPSHOT)
 """Frames that are never lost or moved on their own: they are parts of one exchange in order."""
 
@@ -119,6 +122,8 @@ class SimShell:
 
     def send(self, link: Link, frame: bytes) -> None:
         assert isinstance(link, SimLink)
+        if frame[KIND_AT] == PeerKind.RAFT:
+            check_pre_vote(self.process, memoryview(frame)[RAFT_AT:])
         if frame[KIND_AT] in WHOLE_STREAM:
             self.network.send(link.end, frame)
         else:
