@@ -1,9 +1,10 @@
-"""A cluster's admin planes on loopback, scripted: what they answer is what the test says. Run it to look at the dashboard."""
+"""A cluster's admin planes on loopback, scripted: what they answer is what the test says. Run it to look."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from ticketing.cli.admin_client import AdminAccess
 
-TOKEN = "admin-token"  # noqa: S105 - of nothing but this
+TOKEN = "admin-token"
 FIRST_TOKEN = 1_883_295_221_547_008
 
 
@@ -86,7 +87,7 @@ class FakeNode:
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", port)
         await site.start()
-        self.address = "127.0.0.1:%d" % self.runner.addresses[0][1]
+        self.address = f"127.0.0.1:{self.runner.addresses[0][1]}"
 
     async def stop(self) -> None:
         if self.runner is not None:
@@ -313,6 +314,15 @@ def crowd(key: str, token: int, waiters: int) -> Lock:
     return Lock(key, token, waiters=queue)
 
 
+def _write_admin_file(text: str) -> Path:
+    folder = Path(tempfile.gettempdir()) / "ticketing-fake"
+    folder.mkdir(exist_ok=True)
+    file = folder / "admin.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return folder
+
+
 async def _serve() -> None:
     """For eyes: a lively fake cluster until it is interrupted."""
     async with FakeCluster() as cluster:
@@ -326,10 +336,7 @@ async def _serve() -> None:
         nodes = "".join(
             f'\n[[nodes]]\nname = "{n.place}"\nadmin = "{n.address}"\n' for n in cluster.nodes.values()
         )
-        folder = Path("/tmp/ticketing-fake")  # noqa: S108 - for eyes alone
-        folder.mkdir(exist_ok=True)
-        (folder / "admin.toml").write_text(f'token = "{TOKEN}"\ntls = "off"\n{nodes}')
-        (folder / "admin.toml").chmod(0o600)
+        folder = _write_admin_file(f'token = "{TOKEN}"\ntls = "off"\n{nodes}')
         print(f"ticketing top --admin-config {folder}/admin.toml", flush=True)
         began = time.monotonic()
         with contextlib.suppress(asyncio.CancelledError):

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.screen import Screen
 
 from ticketing.cli.admin_client import AdminError
@@ -155,8 +156,9 @@ class TopApp(App[None]):
         freshness = self.freshness()
         if freshness.old or freshness.paused:
             for screen in self.screen_stack:
-                if isinstance(screen, TopScreen):
-                    screen.show_age()
+                if isinstance(screen, TopScreen) and screen.is_mounted:
+                    with contextlib.suppress(NoMatches):
+                        screen.show_age()
 
     def _terminal_is_gone(self) -> bool:
         """Where SIGHUP is ignored (nohup), the hang-up still shows on the descriptor."""
@@ -188,7 +190,9 @@ class TopApp(App[None]):
     def _show(self) -> None:
         for screen in self.screen_stack:
             if isinstance(screen, TopScreen) and screen.is_mounted:
-                screen.show()
+                # A screen that is just being taken down has lost its widgets already.
+                with contextlib.suppress(NoMatches):
+                    screen.show()
 
     # --- what screens use
 

@@ -1,0 +1,87 @@
+"""The dashboard without a terminal: started, waited for, and read as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tests.tui.fake_cluster import FakeCluster
+from ticketing.tui.live.app import TopApp
+from ticketing.tui.reader import Reader
+from ticketing.tui.render.text import UNICODE, Glyphs
+from ticketing.tui.want import Want
+
+WALL_MS = 1_796_051_045_000
+
+
+class Watched:
+    """A running dashboard and its keyboard."""
+
+    def __init__(self, app: TopApp, pilot: Pilot[None]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    async def until(self, condition: Callable[[], Any], *, refresh: bool = True) -> None:
+        """Refreshes until it holds; fails where it does not within some seconds."""
+        for _ in range(400):
+            if condition():
+                return
+            if refresh:
+                self.app.action_refresh_now()
+            await self.pilot.pause(0.01)
+        raise AssertionError("it never happened; the screen shows:\n" + "\n".join(self.lines()))
+
+    async def until_shown(self, text: str) -> None:
+        await self.until(lambda: self.shows(text))
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def write(self, text: str) -> None:
+        await self.pilot.press(
+            *("slash" if char == "/" else "space" if char == " " else char for char in text)
+        )
+
+    def lines(self) -> list[str]:
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+    def shows(self, text: str) -> bool:
+        return any(text in line for line in self.lines())
+
+    def on(self, screen: type[Screen[Any]]) -> bool:
+        return isinstance(self.app.screen, screen)
+
+    def notes(self) -> list[str]:
+        return [note.message for note in self.app._notifications]
+
+
+@asynccontextmanager
+async def watch(
+    cluster: FakeCluster,
+    *,
+    size: tuple[int, int] = (120, 40),
+    admin: bool = False,
+    glyphs: Glyphs = UNICODE,
+    want: Want | None = None,
+    no_color: bool = False,
+    frozen: bool = False,
+    pictures: Path | None = None,
+    patience_s: float = 1.0,
+) -> AsyncIterator[Watched]:
+    """`frozen`: time stands still, so that pictures are the same every time."""
+    clocks: dict[str, Any] = {"clock_ns": lambda: 5_000_000_000} if frozen else {}
+    reader = Reader(cluster.access(), wall_ms=lambda: WALL_MS, patience_s=patience_s, **clocks)
+    app = TopApp(
+        reader, glyphs, interval_s=60, admin=admin, want=want, no_color=no_color, pictures=pictures, **clocks
+    )
+    async with app.run_test(size=size) as pilot:
+        watched = Watched(app, pilot)
+        await watched.until(lambda: app.board.reading is not None, refresh=False)
+        yield watched
+    assert app.failure is None
