@@ -152,9 +152,31 @@ class NodeProcess:
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await _get(self.admin, self.admin_token, "/v1/status", self.tls())
+                return await self.ask_admin("GET", "/v1/status")
         except (OSError, asyncio.IncompleteReadError):  # a timeout is an OSError, too
             return None
+
+    async def ask_admin(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request to the admin plane; ConnectionError with the answer where it is not 200."""
+        host, _, port = self.admin.rpartition(":")
+        content = json.dumps(body).encode() if body is not None else b""
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: {self.admin}\r\nAuthorization: Bearer {self.admin_token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        )
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=self.tls())
+        try:
+            writer.write(head.encode() + content)
+            answer = await reader.read()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        first, _, said = answer.partition(b"\r\n\r\n")
+        if not first.startswith(b"HTTP/1.1 200 "):
+            raise ConnectionError(f"{method} {path}: {first[:40]!r} {said!r}")
+        facts: dict[str, Any] = json.loads(said)
+        return facts
 
     def log_end(self, lines: int = 40) -> str:
         """The last lines that the processes of this place wrote."""
@@ -283,24 +305,6 @@ def occupied(address: str) -> Iterator[None]:
     host, _, port = address.rpartition(":")
     with socket.create_server((host, int(port))):
         yield
-
-
-async def _get(address: str, token: str, path: str, tls: ssl.SSLContext | None) -> dict[str, Any]:
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
-    try:
-        head = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
-        writer.write(head.encode())
-        answer = await reader.read()
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-    first, _, content = answer.partition(b"\r\n\r\n")
-    if not first.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"{address}{path}: {first[:60]!r}")
-    facts: dict[str, Any] = json.loads(content)
-    return facts
 
 
 def _state(pid: int) -> str:
