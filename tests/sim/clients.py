@@ -23,6 +23,7 @@ class Manners:
         "abandon",
         "cancel",
         "cancel_lost",
+        "elsewhere",
         "extend",
         "garbage",
         "hold_ns",
@@ -50,6 +51,8 @@ class Manners:
         """`A` instead of `Q`."""
         self.cancel = choice((0.0, 0.1))
         self.cancel_lost = choice((0.0, 0.5, 1.0))
+        self.elsewhere = choice((0.0, 0.3))
+        """Releases and extensions that go over another client's session, perhaps to another node."""
         self.extend = choice((0.0, 0.2))
         self.abandon = choice((0.0, 0.05, 0.2))
         """Holds that are never released."""
@@ -69,7 +72,9 @@ class Manners:
         manners.prefix = b"calm"
         manners.keys, manners.leases, manners.waits, manners.outstanding = 5, (2,), (0, 1), 2
         manners.hold_ns = manners.think_ns = (1 * MS, 200 * MS)
-        manners.legacy = manners.cancel = manners.abandon = manners.late = manners.garbage = 0.0
+        manners.elsewhere = manners.legacy = manners.cancel = manners.abandon = manners.late = (
+            manners.garbage
+        ) = 0.0
         return manners
 
 
@@ -115,6 +120,7 @@ class Client:
         addresses: dict[str, str],
         name: str,
         next_session: Callable[[], int],
+        companions: Sequence[Client],
     ) -> None:
         self.world = world
         self.network = network
@@ -128,6 +134,7 @@ class Client:
         self.grants = 0
         self._addresses = addresses
         self._next_session = next_session
+        self._companions = companions
         self._session: Session | None = None
         self._hint: str | None = None
         self._back_off_ns = 100 * MS
@@ -253,10 +260,30 @@ class Client:
         request = Request("R", hold.key, hold.token, session.number, self.world.now)
         self._send(session, request, "release", frames.encode_release(hold.token, hold.key))
 
+    def release_for_another(self, hold: Hold) -> bool:
+        """Releases what another client holds; whether there is a session for it."""
+        session = self._session
+        if not self.alive or session is None or not session.ready:
+            return False
+        self._release(session, hold)
+        return True
+
+    def extend_for_another(self, hold: Hold) -> None:
+        """Extends it; nobody counts on the answer."""
+        session = self._session
+        if self.alive and session is not None and session.ready and hold.released_ns is None:
+            self._send_extend(session, hold)
+
     def _extend(self, hold: Hold) -> None:
         session = self._session
         if not self.alive or session is None or not session.ready or hold.released_ns is not None:
             return
+        if self.world.chance(self.manners.elsewhere):
+            self.world.rng.choice(self._companions).extend_for_another(hold)
+            return
+        self._send_extend(session, hold)
+
+    def _send_extend(self, session: Session, hold: Hold) -> None:
         lease = self.world.rng.choice((1, 2, 5))
         request = Request("X", hold.key, hold.token, session.number, self.world.now, lease=lease)
         self._send(session, request, "extend", frames.encode_extend(hold.token, lease, hold.key))
@@ -406,6 +433,10 @@ class Client:
             return
         if hold.released_ns is None:
             session = self._session
+            if self.world.chance(self.manners.elsewhere) and self.world.rng.choice(
+                self._companions
+            ).release_for_another(hold):
+                return
             if session is not None and session.ready and (session.leads or self.world.chance(0.2)):
                 self._release(session, hold)
                 if self.world.chance(0.05):

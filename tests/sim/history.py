@@ -14,6 +14,10 @@ from tests.sim.world import MS, S, Violation
 SURE = 997
 """Per mille of a lease that has passed at least where the node's clock shows all of it: both clocks within rho."""
 
+STALE_NS = 2 * S
+"""A leader that a majority has left may say so much later that a key is not free: `T` promises no more than that
+nothing was acquired."""
+
 LOST = "lost"
 """In place of an answer: the session ended first."""
 
@@ -192,7 +196,7 @@ def not_free_is_a_fact(history: History) -> None:
     released: dict[int, int] = {}
     for request in history.requests:
         if request.op == "R" and request.answer in ("R", "N"):
-            released.setdefault(request.ident, request.answered_ns)
+            released.setdefault(request.ident, request.answered_ns + STALE_NS)
     cancels = _cancels(history)
     for request in history.requests:
         if request.op in "AQ" and request.answer not in ("B", "V"):

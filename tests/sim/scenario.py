@@ -131,7 +131,9 @@ class Scenario:
         self._init_disks()
         for machine in self.machines.values():
             world.after(world.between(0, 2 * S), lambda machine=machine: self._start(machine))  # type: ignore[misc]
-        self.clients = [self._client(number) for number in range(world.rng.choice((1, 3, 6)))]
+        self.clients: list[Client] = []
+        for number in range(world.rng.choice((1, 3, 6))):
+            self.clients.append(self._client(number))
         self._settings = self._raft_settings()
         world.say("world", "swarm", str(swarm))
 
@@ -192,6 +194,7 @@ class Scenario:
             {place.client: place.name for place in self.places},
             f"client-{number}",
             next_session,
+            self.clients,
         )
 
     # --- processes
