@@ -1,0 +1,121 @@
+"""Whether what a leader believes of the others is true: only somebody who sees all logs can tell.
+
+A leader counts acknowledgements. Here the logs themselves are counted: what it commits has to lie with a majority of
+the voters (of both halves), and what it takes for acknowledged with the member that acknowledged it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tests.sim.world import MS, Violation
+from ticketing.raft import messages
+from ticketing.raft.core import Raft
+from ticketing.raft.election import Role
+from ticketing.raft.types import Configuration, Member
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+
+PRE_VOTE_ANSWER = 2
+"""The tag of `messages.PreVoteAnswer`, second byte of its encoding; a granted one ends with msgpack's true."""
+TRUE = 0xC3
+TURN_MAX_NS = 100 * MS
+"""In a longer turn a gap of the own loop may have moved what is compared here."""
+
+assert messages.encode(messages.PreVoteAnswer(1, 2, granted=True))[1] == PRE_VOTE_ANSWER
+
+
+class Majorities:
+    """`processes` are all that ever were members, the dead as they were when they ended."""
+
+    def __init__(self, processes: Mapping[Member, Process]) -> None:
+        self._processes = processes
+        self._committed: dict[Raft, int] = {}
+
+    def after_turn(self, process: Process, raft: Raft) -> None:
+        """To be called after every turn."""
+        before = self._committed.get(raft)
+        if raft.role is not Role.LEADER:
+            if before is not None:
+                del self._committed[raft]
+            return
+        if before is None:
+            before = raft.commit_index
+        self._committed[raft] = raft.commit_index
+        if raft.commit_index > before:
+            self._check_commit(process, raft, before)
+        self._check_matches(process, raft)
+
+    def _check_commit(self, process: Process, raft: Raft, before: int) -> None:
+        index = raft.commit_index
+        configurations = raft._replica.configurations
+        deciding = [configurations.at(index)]
+        if before < raft.log_base_index or configurations.at(before) == deciding[0]:
+            # A configuration that is not committed yet may have been in force already.
+            deciding.append(configurations.newest)
+        if not any(self._have(raft, configuration, index) for configuration in deciding):
+            raise Violation(
+                "a majority has what is committed", f"{process.name} commits {index}: {deciding[0]}"
+            )
+
+    def _have(self, raft: Raft, configuration: Configuration, index: int) -> bool:
+        return all(
+            self._count(raft, voters, index) * 2 > len(voters)
+            for voters in (configuration.voters, configuration.outgoing)
+            if voters
+        )
+
+    def _count(self, raft: Raft, voters: Sequence[Member], index: int) -> int:
+        term = raft._replica.log.term_at(index)
+        return sum(self._has(voter, index, term) for voter in voters)
+
+    def _has(self, member: Member, index: int, term: int) -> bool:
+        process = self._processes.get(member)
+        raft = None if process is None else process.node.raft
+        if raft is None or raft.me != member:
+            return False
+        log = raft._replica.log
+        return index < log.base_index or log.contains(index, term)
+
+    def _check_matches(self, process: Process, raft: Raft) -> None:
+        lead = raft._election.lead
+        assert lead is not None
+        mine = raft._replica.log
+        for member, progress in lead.replication.members.items():
+            other = self._processes.get(member)
+            if other is None or other is process or not progress.match:
+                continue
+            follower = other.node.raft
+            if follower is None or follower.me != member or follower.term > raft.term:
+                continue
+            log = follower._replica.log
+            index = progress.match
+            if log.last_index < index:
+                raise Violation(
+                    "what was acknowledged is stored",
+                    f"{process.name} takes {index} for acknowledged by {other.name}: {log.last_index}",
+                )
+            if index > max(log.base_index, mine.base_index) and log.term_at(index) != mine.term_at(index):
+                raise Violation(
+                    "what was acknowledged is stored", f"{process.name} and {other.name} differ at {index}"
+                )
+
+
+def check_pre_vote(process: Process, encoded: bytes | memoryview) -> None:
+    """Whether this Raft message, about to be sent, encourages somebody against a leader that is heard."""
+    if encoded[1] != PRE_VOTE_ANSWER or encoded[-1] != TRUE:
+        return
+    raft = process.node.raft
+    if raft is None or raft.leader is None or raft.role is Role.LEADER:
+        return
+    now_ns = process.clock.elapsed_ns()
+    heard_ns = raft._election._heard_ns
+    began_ns = process.turn_began_ns
+    lease_ns = raft._replica.settings.leader_lease_ns
+    if heard_ns < began_ns and now_ns - began_ns < TURN_MAX_NS and now_ns - heard_ns < lease_ns:
+        raise Violation(
+            "no pre-vote against a living leader",
+            f"{process.name} heard {raft.leader} {(now_ns - heard_ns) // MS} ms ago",
+        )
