@@ -254,9 +254,35 @@ def _facts(readings: Sequence[NodeReading]) -> list[Mapping[str, Any]]:
     return [reading.facts for reading in readings if reading.answers and reading.facts is not None]
 
 
+_OBJECTS = ("membership", "addresses", "sessions", "links", "loop", "counters", "clock", "process")
+_OBJECTS_OR_NULL = ("leader", "raft", "locks")
+_TEXTS = ("version", "place", "node_id", "incarnation", "domain", "role")
+
+
+def well_formed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A status of which each key is of its documented kind or gone."""
+    told = dict(facts)
+    for name in _OBJECTS:
+        told[name] = table(told.get(name))
+    for name in _OBJECTS_OR_NULL:
+        told[name] = told.get(name) if isinstance(told.get(name), dict) else None
+    for name in _TEXTS:
+        told[name] = told.get(name) if isinstance(told.get(name), str) else None
+    told["serves_in_s"] = number(told.get("serves_in_s")) or 0
+    told["clock"] = {**told["clock"], "peers": rows(told["clock"].get("peers"))}
+    if told["raft"] is not None:
+        told["raft"] = {**told["raft"], "members": rows(told["raft"].get("members"))}
+    waiting_for = told["membership"].get("waiting_for")
+    told["membership"] = {
+        **told["membership"],
+        "waiting_for": waiting_for if isinstance(waiting_for, list) else [],
+    }
+    return told
+
+
 def _answer(reading: NodeReading) -> Answer:
     if reading.answers:
-        return Answer(reading.place, reading.address, dict(reading.facts or {}))
+        return Answer(reading.place, reading.address, well_formed(reading.facts or {}))
     error = AdminError(reading.error_code, reading.error or "no answer yet")
     return Answer(reading.place, reading.address, None, error)
 

@@ -45,10 +45,7 @@ def plan(width: int, height: int, nodes: int) -> Plan | None:
 def too_small(width: int, height: int) -> str:
     """What is said instead, as far as there is room for it."""
     message = f"terminal too small (need {WIDTH_MIN}x{HEIGHT_MIN})"
-    if width >= len(message):
-        return message if height > 0 else ""
-    return (
-        message[: max(0, width)]
-        if height == 1
-        else "\n".join(message[at : at + max(1, width)] for at in range(0, len(message), max(1, width)))
-    )
+    if width <= 0 or height <= 0:
+        return ""
+    lines = [message[at : at + width] for at in range(0, len(message), width)]
+    return "\n".join(lines[:height])
