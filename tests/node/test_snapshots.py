@@ -128,10 +128,9 @@ def test_word_of_an_earlier_snapshot_does_not_end_the_present_one() -> None:
     follower.kill()
     cluster.world.run(2 * S)
     follower.start()
-    cluster.world.until(
-        lambda: leader.up.snapshots.sender is not None and leader.up.snapshots.sender.sent_records > 0, 10 * S
-    )
-    sender = leader.up.snapshots.sender
+    traffic = leader.up.snapshots
+    cluster.world.until(lambda: traffic.sender is not None and traffic.sender.sent_records > 0, 10 * S)
+    sender = traffic.sender
     word = snapshots.encode(snapshots.Installed(1))
     follower.call(lambda: follower.up.peers.send(leader.up.incarnation, PeerKind.SNAPSHOT, word))
     cluster.world.run(5 * MS)
