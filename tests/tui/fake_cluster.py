@@ -74,10 +74,11 @@ class FakeNode:
         self.busy = 0
         self.busy_max = 0
 
-    async def start(self, port: int = 0) -> None:
+    async def start(self, port: int = 0, *, lists: bool = True) -> None:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/v1/status", self._status)
-        app.router.add_get("/v1/locks", self._locks)
+        if lists:
+            app.router.add_get("/v1/locks", self._locks)
         app.router.add_get("/v1/locks/{key}", self._lock)
         app.router.add_post("/v1/locks/{key}/revoke", self._revoke)
         app.router.add_get("/v1/members", self._members)
@@ -109,7 +110,10 @@ class FakeNode:
                 return _error(401, "unauthorized", "the admin token is missing or wrong")
             if request.path != "/v1/status" and self.cluster.leader != self.place:
                 return self._not_leader()
-            answer: web.StreamResponse = await handler(request)
+            try:
+                answer: web.StreamResponse = await handler(request)
+            except web.HTTPNotFound:
+                return _error(404, "not_found", "Not Found")
             return answer
         finally:
             self.busy -= 1
@@ -237,7 +241,7 @@ class FakeCluster:
 
     def status(self, node: FakeNode) -> dict[str, Any]:
         leads = self.leader == node.place
-        living = sum(other.up for other in self.nodes.values())
+        living = sum(other.up for other in self.nodes.values()) or len(self.nodes) - 1
         facts: dict[str, Any] = {
             "format": 1,
             "version": "0.1.0",

@@ -173,10 +173,12 @@ class Reader:
     def _follow_members(self, facts: Mapping[str, Any]) -> None:
         """Addresses and places as the leader knows them: a replaced node may live elsewhere."""
         members = rows(table(table(facts).get("raft")).get("members"))
-        voting = {text(row.get("place")): text(row.get("admin")) for row in reversed(members)}
-        voting |= {
-            text(row.get("place")): text(row.get("admin")) for row in members if row.get("role") == "voter"
-        }
+        voting: dict[str, str] = {}
+        for row in members:
+            # While a place is being replaced it has two members, and the one that votes is meant.
+            place, address = text(row.get("place")), text(row.get("admin"))
+            if row.get("role") == "voter" or place not in voting:
+                voting[place] = address
         for place, address in list(voting.items())[:MEMBERS_MAX]:
             node = self._nodes.get(place)
             if not place or not address or (node is not None and node.address == address):

@@ -28,7 +28,7 @@ COLUMNS = (
 )
 WAITER_COLUMNS = (
     Column("place", "#", 5, right=True),
-    Column("name", "WHO", 12, grow=2),
+    Column("name", "WHO", 20, grow=2),
     Column("remote", "FROM", 15, rank=1, grow=1, most=45, middle=True),
     Column("waited", "WAITED", 6, right=True),
     Column("left", "GIVES UP", 8, right=True),
