@@ -1,6 +1,9 @@
 """`ticketing.client` under the name that published programs import."""
 
 from ticketing.client import (
+    Counters,
+    Event,
+    EventKind,
     IndeterminateCancelledError,
     Lost,
     Ticket,
@@ -10,6 +13,9 @@ from ticketing.client import (
 )
 
 __all__ = [
+    "Counters",
+    "Event",
+    "EventKind",
     "IndeterminateCancelledError",
     "Lost",
     "Ticket",

@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ticketing.client import (
+        Counters,
+        Event,
+        EventKind,
         IndeterminateCancelledError,
         Lost,
         Ticket,
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Counters",
+    "Event",
+    "EventKind",
     "IndeterminateCancelledError",
     "Lost",
     "Ticket",

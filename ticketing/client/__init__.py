@@ -2,9 +2,13 @@
 
 from ticketing.client.broker import TicketBroker
 from ticketing.client.errors import IndeterminateCancelledError, TicketError, TicketErrorKind
+from ticketing.client.telemetry import Counters, Event, EventKind
 from ticketing.client.ticket import Lost, Ticket
 
 __all__ = [
+    "Counters",
+    "Event",
+    "EventKind",
     "IndeterminateCancelledError",
     "Lost",
     "Ticket",

@@ -24,6 +24,7 @@ from ticketing.client.requests import (
     WAIT_OVER,
     Acquire,
 )
+from ticketing.client.telemetry import EventKind, Teller, failure_detail
 from ticketing.protocol.fields import OWNER_BYTES, escaped, new_owner
 from ticketing.protocol.frames import BUSY, GRANTED, GRANTED_WAITED, NOT_LEADING, TIMEOUT
 
@@ -91,6 +92,21 @@ async def acquire(
             f"'{escaped(key)}' was granted with {max(0, left) / SECOND:.3f} s left of a lease of {lease_s} s, "
             f"less than the budget of {budget_ns / SECOND:g} s; it is given back",
         )
+    return request, end_ns
+
+
+async def acquire_told(
+    teller: Teller, cluster: Cluster, key: bytes, wait_ns: int, lease_s: int, budget_ns: int
+) -> tuple[Acquire, int]:
+    """`acquire`, with its beginning and its end told."""
+    began_ns = cluster.clock()
+    teller.tell(EventKind.ASKED, key)
+    try:
+        request, end_ns = await acquire(cluster, key, wait_ns, lease_s, budget_ns)
+    except BaseException as error:
+        teller.tell(EventKind.FAILED, key, failure_detail(error), cluster.clock() - began_ns)
+        raise
+    teller.tell(EventKind.ACQUIRED, key, "", request.read_ns - began_ns)
     return request, end_ns
 
 

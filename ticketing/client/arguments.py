@@ -76,6 +76,8 @@ def wire_seconds(amount_ns: int) -> int:
 
 def wait_ns(value: Seconds) -> int:
     """A wait: 0 to 255 s once rounded up."""
+    if type(value) is int and 0 <= value <= WAIT_MAX:
+        return value * SECOND
     amount = nanoseconds("wait", value)
     if amount > WAIT_MAX * SECOND:
         raise _invalid(f"wait: {value!r} is beyond the range of 0 to {WAIT_MAX} s")
@@ -84,6 +86,8 @@ def wait_ns(value: Seconds) -> int:
 
 def lease_seconds(value: Seconds) -> int:
     """A lease in whole seconds, rounded up: 1 to 250."""
+    if type(value) is int and LEASE_MIN <= value <= LEASE_MAX:
+        return value
     seconds = wire_seconds(nanoseconds("lease", value))
     if not LEASE_MIN <= seconds <= LEASE_MAX:
         raise _invalid(f"lease: {value!r} is outside the range of {LEASE_MIN} to {LEASE_MAX} s")
@@ -92,6 +96,8 @@ def lease_seconds(value: Seconds) -> int:
 
 def budget_ns(value: Seconds, lease_s: int) -> int:
     """A least time to work: 0 up to the lease as it was rounded, never above 250 s."""
+    if type(value) is int and 0 <= value <= lease_s:
+        return value * SECOND
     amount = nanoseconds("min_work_budget", value)
     if amount > LEASE_MAX * SECOND:
         raise _invalid(f"min_work_budget: {value!r} is beyond the range of 0 to {LEASE_MAX} s")

@@ -20,14 +20,16 @@ from typing import Any, TypeVar
 
 from ticketing.client import arguments
 from ticketing.client import tls as tls_modes
-from ticketing.client.acquire import acquire
+from ticketing.client.acquire import acquire, acquire_told
+from ticketing.client.alarm import NEVER
 from ticketing.client.arguments import Seconds
+from ticketing.client.auto_extend import AutoExtension
 from ticketing.client.bridge import Call, LoopThread, hop
 from ticketing.client.clock import SECOND, Clock, elapsed_ns
 from ticketing.client.cluster import Cluster, Settings
 from ticketing.client.domain import Domains
 from ticketing.client.errors import TicketError, TicketErrorKind
-from ticketing.client.requests import Acquire
+from ticketing.client.telemetry import EventKind, OnEvent, Teller
 from ticketing.client.ticket import Ticket
 from ticketing.client.tls import TlsMode
 from ticketing.protocol.fields import TOKEN_MAX, hello_text
@@ -52,17 +54,24 @@ class TicketBroker:
         name: str = "",
         logger: logging.Logger | None = None,
         allow_future_domain: bool = False,
+        on_event: OnEvent | None = None,
         clock: Clock = elapsed_ns,
     ) -> None:
         """`addrs` as `host:port`. `token`: one of the servers' `client_tokens`. `tls`: `off`, `system-roots`,
         `insecure-skip-verify` or the path of a CA file. `name`: this program's, shown to operators.
-        `allow_future_domain`: follow a domain that is dated over 60 days ahead. `clock` is for tests.
+        `allow_future_domain`: follow a domain that is dated over 60 days ahead. `on_event`: told of waits, holds and
+        sessions (`ticketing.client.telemetry`). `clock` is for tests.
 
         Raises TicketError: `invalid_input`, or `io` where the CA file cannot be used. Connects to nothing yet.
         """
         if not isinstance(token, str):
             raise TicketError(
                 TicketErrorKind.INVALID_INPUT, f"token: a str is wanted, not {type(token).__name__}"
+            )
+        if on_event is not None and not callable(on_event):
+            raise TicketError(
+                TicketErrorKind.INVALID_INPUT,
+                f"on_event: a callable is wanted, not {type(on_event).__name__}",
             )
         logger = logger or logging.getLogger("ticketing.client")
         self._settings = Settings(
@@ -72,6 +81,7 @@ class TicketBroker:
             hello=_hello(name),
             logger=logger,
             clock=clock,
+            teller=Teller(on_event, logger) if on_event is not None else None,
         )
         self._clock = clock
         self._domains = Domains(allow_future_domain)
@@ -96,46 +106,75 @@ class TicketBroker:
 
     # --- acquiring
 
-    async def acquire(self, key: str, wait: Seconds, lease: Seconds, min_work_budget: Seconds) -> Ticket:
+    async def acquire(
+        self,
+        key: str,
+        wait: Seconds,
+        lease: Seconds,
+        min_work_budget: Seconds,
+        *,
+        auto_extend: bool | Seconds = False,
+    ) -> Ticket:
         """Waits up to `wait` (0: one try; at most 255 s) for `key`, to hold it for `lease` (1 to 250 s).
 
         Both are rounded up to whole seconds. `min_work_budget` is what the work under the lock needs, pauses and the
-        end of its database transaction included: with less left than that, no ticket is handed out. Raises
-        TicketError; where it was cancelled after bytes may have left, `IndeterminateCancelledError`.
+        end of its database transaction included: with less left than that, no ticket is handed out. With
+        `auto_extend` the lease is extended while the ticket's block (`async with`, `with`) runs; given a time, until
+        the block is so old. Raises TicketError; where it was cancelled after bytes may have left,
+        `IndeterminateCancelledError`.
         """
         wait_ns, lease_s = arguments.wait_ns(wait), arguments.lease_seconds(lease)
         budget_ns = arguments.budget_ns(min_work_budget, lease_s)
         raw = arguments.key_bytes(key)
+        auto = _auto(auto_extend) if auto_extend is not False else None
         loop = asyncio.get_running_loop()
         cluster = self._cluster
         if cluster is None or cluster.closed or cluster.loop is not loop:
             cluster = self._bound(loop)
         if cluster.loop is loop:
-            request, end_ns = await acquire(cluster, raw, wait_ns, lease_s, budget_ns)
-            return self._ticket(request, end_ns)
+            return await self._acquire(cluster, raw, wait_ns, lease_s, budget_ns, auto)
         self._check_running(cluster)
-        make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns)
+        make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns, auto)
         return await hop(cluster.loop, make, Ticket.close)
 
-    def acquire_sync(self, key: str, wait: Seconds, lease: Seconds, min_work_budget: Seconds) -> Ticket:
+    def acquire_sync(
+        self,
+        key: str,
+        wait: Seconds,
+        lease: Seconds,
+        min_work_budget: Seconds,
+        *,
+        auto_extend: bool | Seconds = False,
+    ) -> Ticket:
         """`acquire` for a thread without a loop. Left by an exception (Ctrl-C), it counts as cancelled."""
         wait_ns, lease_s = arguments.wait_ns(wait), arguments.lease_seconds(lease)
         budget_ns = arguments.budget_ns(min_work_budget, lease_s)
         raw = arguments.key_bytes(key)
+        auto = _auto(auto_extend)
         cluster = self._bound_sync()
-        make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns)
+        make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns, auto)
         return Call(cluster.loop, make, Ticket.close).wait()
 
     async def _acquire(
-        self, cluster: Cluster, key: bytes, wait_ns: int, lease_s: int, budget_ns: int
+        self,
+        cluster: Cluster,
+        key: bytes,
+        wait_ns: int,
+        lease_s: int,
+        budget_ns: int,
+        auto: AutoExtension | None,
     ) -> Ticket:
-        request, end_ns = await acquire(cluster, key, wait_ns, lease_s, budget_ns)
-        return self._ticket(request, end_ns)
-
-    def _ticket(self, request: Acquire, end_ns: int) -> Ticket:
+        teller = self._settings.teller
+        if teller is None:
+            request, end_ns = await acquire(cluster, key, wait_ns, lease_s, budget_ns)
+        else:
+            request, end_ns = await acquire_told(teller, cluster, key, wait_ns, lease_s, budget_ns)
         session = request.session
         assert session is not None
-        return Ticket(self, self._clock, request.key, request.token, session.domain, request.lease, end_ns)
+        ticket = Ticket(self, self._clock, key, request.token, session.domain, lease_s, end_ns, auto)
+        if teller is not None:
+            ticket._began_ns = request.read_ns
+        return ticket
 
     async def release(self, key: str, token: int) -> bool:
         """Releases a grant of which only key and token are known. As `Ticket.release`."""
@@ -322,13 +361,21 @@ class TicketBroker:
         with contextlib.suppress(RuntimeError):  # its loop was closed just now
             cluster.loop.call_soon_threadsafe(work, cluster)
 
-    def _collected(self, key: bytes, token: int, domain: str | None) -> bool:
+    def _collected(
+        self, key: bytes, token: int, domain: str | None, began_ns: int, auto: AutoExtension | None
+    ) -> bool:
         """A ticket was collected without having been released. May run at any point of any thread."""
         cluster = self._cluster
         if cluster is None or not cluster.usable or self._forked:
             return False
         try:
+            if auto is not None:
+                cluster.loop.call_soon_threadsafe(auto.stop)
             cluster.loop.call_soon_threadsafe(cluster.compensate, token, key, domain)
+            teller = self._settings.teller
+            if began_ns and teller is not None:
+                held_ns = self._clock() - began_ns
+                cluster.loop.call_soon_threadsafe(teller.tell, EventKind.ENDED, key, "collected", held_ns)
         except RuntimeError:
             return False
         return True
@@ -342,6 +389,12 @@ class TicketBroker:
 
 async def _settled(cluster: Cluster, timeout_s: float) -> bool:
     return await cluster.errands.settled(timeout_s)
+
+
+def _auto(value: bool | Seconds) -> AutoExtension | None:
+    if value is False:
+        return None
+    return AutoExtension(NEVER if value is True else arguments.nanoseconds("auto_extend", value))
 
 
 _bound_brokers: weakref.WeakSet[TicketBroker] = weakref.WeakSet()

@@ -15,6 +15,7 @@ import ssl
 from dataclasses import dataclass
 
 from ticketing.client.alarm import NEVER, Alarm
+from ticketing.client.auto_extend import AutoExtension
 from ticketing.client.clock import SECOND, Clock, elapsed_ns
 from ticketing.client.connection import Connection
 from ticketing.client.domain import Domains, Verdict
@@ -33,6 +34,7 @@ from ticketing.client.requests import (
     Errand,
 )
 from ticketing.client.session import FOLLOWS, LEADS, UNKNOWN, End, Session
+from ticketing.client.telemetry import EventKind, Teller
 from ticketing.client.tls import verified
 from ticketing.protocol.fields import address_problem
 from ticketing.protocol.frames import AUTH_FAILED, CANCEL, RELEASE
@@ -59,6 +61,7 @@ class Settings:
     hello: bytes = b""
     logger: logging.Logger = _LOGGER
     clock: Clock = elapsed_ns
+    teller: Teller | None = None
 
 
 class Cluster:
@@ -79,6 +82,7 @@ class Cluster:
         """Set while every configured address refuses."""
         self.closed = False
         self.errands = Errands(self)
+        self.extending: dict[AutoExtension, None] = {}
         self.lost_waiters: dict[asyncio.Future[None], str | None] = {}
         """Those who wait for the end of a ticket, and the domain of that ticket."""
         self._settings = settings
@@ -119,6 +123,8 @@ class Cluster:
         """The answer was accepted. What a banner says counts only once its node names a serving leader."""
         self.logger.debug("%s: session open, leader %s", session.address, session.leader)
         self._sessions.append(session)
+        if self._settings.teller is not None:
+            self._settings.teller.tell(EventKind.SESSION_OPENED, b"", session.address)
         for connection in self.connections:
             if connection.session is session:
                 connection.refusal = None
@@ -176,6 +182,9 @@ class Cluster:
         """Takes back what was not sent; what was, and has no answer, gets a cancel."""
         if session in self._sessions:
             self._sessions.remove(session)
+            if self._settings.teller is not None:
+                lasted = self.clock() - session.opened_ns
+                self._settings.teller.tell(EventKind.SESSION_ENDED, b"", session.address, lasted)
         session.standing = FOLLOWS
         self._review()
         if session.end is not None and session.end.kind == AUTH_FAILED:
@@ -424,6 +433,8 @@ class Cluster:
         if self.closed:
             return
         self.closed = True
+        for extension in list(self.extending):
+            extension.stop()
         for request in list(self._waiting):
             self._unqueue(request, SHUT)
         for session in list(self._sessions):

@@ -36,6 +36,7 @@ from ticketing.protocol.frames import (
     MOVED,
     NOT_HELD,
     NOT_LEADING,
+    RELEASE,
     RELEASED,
     TIMEOUT,
     Q,
@@ -60,8 +61,9 @@ READ_BUFFER = 64 * 1024
 """Of our own, as asyncio would make one of 256 KiB for each read, which the system maps and unmaps every time."""
 BATCH = 1024
 """Requests in one write at most: between writes the transport can say that it is full."""
-# Encoders of the protocol assert what `arguments` has checked; the hot one is spelled out here.
+# Encoders of the protocol assert what `arguments` has checked; the hot ones are spelled out here.
 _pack_acquire = frames.ACQUIRE_HEADER.pack
+_pack_id = frames.ID_HEADER.pack
 
 # What a node says of itself, or others of it.
 UNKNOWN = 0
@@ -181,7 +183,7 @@ class Session(asyncio.BufferedProtocol):
         """The connection is gone, by whoever's doing."""
         self.close("io", f"the connection was lost: {exc}" if exc else "the server closed the connection")
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Where the next bytes go."""
         return self._buffer
 
@@ -291,10 +293,9 @@ class Session(asyncio.BufferedProtocol):
                 # A cancelled caller may not have run yet.
                 if item.state != QUEUED or item.future.done():
                     continue
-                wait_end = item.wait_end_ns
-                wait = 0
-                if wait_end:
-                    wait = -((now - wait_end) // SECOND)
+                wait = item.wait_end_ns
+                if wait:
+                    wait = -((now - wait) // SECOND)
                     if wait <= 0:
                         item.settle(WAIT_OVER)
                         continue
@@ -308,14 +309,17 @@ class Session(asyncio.BufferedProtocol):
                 if item.over or not self._pending.sending(item, now):
                     continue
                 answer_by = now + (CANCEL_NS if item.fatal else TRY_NS)
-                parts.append(item.encode())
+                if item.opcode == RELEASE:
+                    parts.append(_pack_id(RELEASE, item.ident) + item.key + b"\n")
+                else:
+                    parts.append(item.encode())
             item.answer_by_ns = answer_by
             if answer_by < earliest:
                 earliest = answer_by
         if parts:
             if earliest < self._alarm.at_ns:
                 self._alarm.by(earliest)
-            self._transport.write(b"".join(parts))
+            self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
 
     def withdraw(self, request: Acquire) -> None:
         """Takes back what was not sent."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from ticketing.client import arguments
 from ticketing.client.arguments import Seconds
+from ticketing.client.auto_extend import AutoExtension
 from ticketing.client.clock import SECOND, Clock
 from ticketing.client.errors import TicketError, TicketErrorKind
 from ticketing.client.release import ERRAND_NS
 from ticketing.client.requests import UNANSWERED, Errand, Extension
+from ticketing.client.telemetry import EventKind
 from ticketing.protocol.fields import escaped
 from ticketing.protocol.frames import EXTENDED, NOT_HELD, RELEASE, RELEASED
 
@@ -67,12 +69,15 @@ class Ticket:
     """One grant. Made by `TicketBroker.acquire`; a context manager in both worlds.
 
     Leaving the context releases and waits for the answer. An error of the release is raised only where the body
-    raised none; otherwise it is added to the body's error as a note.
+    raised none; otherwise it is added to the body's error as a note. Where it was acquired with `auto_extend`, the
+    lease is extended from entering the context to the release.
     """
 
     __slots__ = (
         "__weakref__",
         "_asked",
+        "_auto",
+        "_began_ns",
         "_broker",
         "_clock",
         "_cluster",
@@ -97,6 +102,7 @@ class Ticket:
         domain: str | None,
         lease_s: int,
         end_ns: int,
+        auto: AutoExtension | None = None,
     ) -> None:
         self._broker = broker
         self._clock = clock
@@ -107,14 +113,16 @@ class Ticket:
         """`<first token>.<16 hex digits>`; None from a published server, which does not say."""
         self._lease_s = lease_s
         self._end_ns = end_ns
-        self._asked = False
-        """Whether a release was begun, whatever became of it."""
+        self._auto = auto
+        self._began_ns = 0
+        """When it was handed out; 0 where nobody is told of its end (any more)."""
         self._lost = False
         self._result: bool | None = None
         self._errand: Errand | None = None
-        self._cluster: Cluster | None = None
         self._release_waiters: list[asyncio.Future[int]] | None = None
         self._lost_waiters: list[asyncio.Future[None]] | None = None
+        self._asked = False
+        """Whether a release was begun, whatever became of it. Set last: see `__del__`."""
 
     def __repr__(self) -> str:
         if self._result is not None:
@@ -186,7 +194,7 @@ class Ticket:
             return self._result
         cluster = self._broker._cluster
         if cluster is not None and not cluster.closed and cluster.loop is asyncio.get_running_loop():
-            return await self._release(cluster)
+            return self._released(await self._begin_release(cluster))
         return await self._broker._on_its_loop(self._release)
 
     def release_sync(self) -> bool:
@@ -203,12 +211,9 @@ class Ticket:
     async def _release(self, cluster: Cluster) -> bool:
         if self._result is not None:
             return self._result
-        future: asyncio.Future[int] = cluster.loop.create_future()
-        if self._release_waiters is None:
-            self._release_waiters = []
-        self._release_waiters.append(future)
-        self._begin_release(cluster)
-        outcome = await future
+        return self._released(await self._begin_release(cluster))
+
+    def _released(self, outcome: int) -> bool:
         if outcome == UNANSWERED:
             seconds = ERRAND_NS // SECOND
             raise TicketError(
@@ -218,20 +223,30 @@ class Ticket:
             )
         return outcome == RELEASED
 
-    def _begin_release(self, cluster: Cluster) -> None:
+    def _begin_release(self, cluster: Cluster) -> asyncio.Future[int]:
+        """Sees to it that a release is under way, and returns what its outcome will be told to."""
+        future: asyncio.Future[int] = cluster.loop.create_future()
+        if self._release_waiters is None:
+            self._release_waiters = [future]
+        else:
+            self._release_waiters.append(future)
         if self._errand is not None and self._cluster is cluster:
-            return
+            return future
+        if self._auto is not None:
+            self._auto.stop()
         now = cluster.turn_ns()
         errand = Errand(RELEASE, self.token, self._key, self.domain, now + ERRAND_NS, self._release_answered)
         self._errand = errand
-        self._cluster = cluster
+        self._cluster: Cluster = cluster
         self._asked = True
         if not cluster.errands.run(errand, now):
             self._errand = self._release_waiters = None
+            self._tell_end(UNANSWERED)
             raise TicketError(
                 TicketErrorKind.IO,
                 f"too many releases are under way; '{escaped(self._key)}' may be held until its lease ends",
             )
+        return future
 
     def _close(self, cluster: Cluster) -> None:
         if self._result is not None:
@@ -249,12 +264,21 @@ class Ticket:
         elif outcome == NOT_HELD:
             self._result = False
             self._lost = True
+        if self._began_ns:
+            self._tell_end(outcome)
         waiters, self._release_waiters = self._release_waiters, None
         for future in waiters or ():
             if not future.done():
                 future.set_result(outcome)
         if outcome != UNANSWERED and self._lost_waiters is not None:
             self._tell_waiters()
+
+    def _tell_end(self, outcome: int) -> None:
+        """Once a ticket, if at all: a release may be repeated."""
+        began_ns, self._began_ns = self._began_ns, 0
+        teller = self._broker._settings.teller
+        if began_ns and teller is not None:
+            teller.tell(EventKind.ENDED, self._key, _OUTCOMES[outcome], self._clock() - began_ns)
 
     # --- extension
 
@@ -304,6 +328,11 @@ class Ticket:
     def _extension_answered(self, future: asyncio.Future[int], errand: Errand, outcome: int) -> None:
         # Done here and not by the caller, who may have been cancelled.
         assert isinstance(errand, Extension)
+        self._take_extension(errand, outcome)
+        if not future.done():
+            future.set_result(outcome)
+
+    def _take_extension(self, errand: Extension, outcome: int) -> None:
         if outcome == EXTENDED:
             # The server never shortens: it takes the greater of the two leases.
             self._lease_s = max(self._lease_s, errand.lease)
@@ -311,12 +340,19 @@ class Ticket:
         elif outcome == NOT_HELD:
             self._lost = True
             self._tell_waiters()
-        if not future.done():
-            future.set_result(outcome)
+        teller = self._broker._settings.teller
+        if teller is not None:
+            teller.tell(EventKind.EXTENDED, self._key, _OUTCOMES[outcome])
+
+    def _begin_auto(self, cluster: Cluster) -> None:
+        if self._auto is not None and not self._asked:
+            self._auto.start(cluster, self)
 
     # --- contexts and the end
 
     async def __aenter__(self) -> Ticket:
+        if self._auto is not None:
+            self._broker._post(self._begin_auto)
         return self
 
     async def __aexit__(
@@ -328,6 +364,8 @@ class Ticket:
             _prefer(error, failure)
 
     def __enter__(self) -> Ticket:
+        if self._auto is not None:
+            self._broker._post(self._begin_auto)
         return self
 
     def __exit__(
@@ -341,14 +379,28 @@ class Ticket:
     def __del__(self) -> None:
         # An instance whose __init__ did not come to its end lacks the last of its attributes. Once a release was
         # begun, its outcome was told to whoever asked for it.
-        if not hasattr(self, "_lost_waiters") or self._asked:
+        try:
+            if self._asked:
+                return
+        except AttributeError:
             return
-        if sys.is_finalizing() or not self._broker._collected(self._key, self.token, self.domain):
+        if sys.is_finalizing():
+            return
+        if not self._broker._collected(self._key, self.token, self.domain, self._began_ns, self._auto):
             return
         if self._clock() < self._end_ns and not self._lost:
             warnings.warn(
                 f"{self!r} was never released; it is now", ResourceWarning, source=self, stacklevel=2
             )
+
+
+_OUTCOMES = {
+    RELEASED: "released",
+    NOT_HELD: "not_held",
+    EXTENDED: "extended",
+    UNANSWERED: "unanswered",
+}
+"""As they are told to the event callback."""
 
 
 def _prefer(error: BaseException | None, failure: TicketError) -> None:
