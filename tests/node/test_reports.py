@@ -235,3 +235,12 @@ def test_the_leader_counts_waits_by_their_length() -> None:
     waits = cluster.leader.up.status()["locks"]["waits"]
     assert len(waits["counts"]) == len(waits["bounds_ms"]) + 1
     assert sum(waits["counts"]) == 3
+
+
+def test_a_leader_is_known_to_serve_only_once_it_does() -> None:
+    cluster = formed()
+    assert [machine.up.status()["leader_serves"] for machine in cluster.machines] == [True] * 3
+    followers = cluster.followers
+    cluster.leader.kill()
+    cluster.world.run(50 * MS)
+    assert [machine.up.status()["leader_serves"] for machine in followers] == [False] * 2

@@ -41,7 +41,7 @@ def test_health_needs_no_token(on_loop: Run, tmp_path: Path) -> None:
         async with plane(tmp_path) as door:
             assert await ask(door, "GET", "/livez", token=None) == (200, {"live": True})
             assert await ask(door, "GET", "/readyz", token=None) == (503, {"ready": False})
-            facts: dict[str, object] = {"leader": {"place": "node-2"}, "serving": False}
+            facts: dict[str, object] = {"leader_serves": True, "serving": False}
             door.node.status = lambda: facts
             assert await ask(door, "GET", "/readyz", token=None) == (200, {"ready": True})
 

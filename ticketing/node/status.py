@@ -39,6 +39,7 @@ def status(node: Node) -> dict[str, Any]:
         "role": role(node),
         "serving": node.lead is not None and node.lead.serving,
         "leader": None,
+        "leader_serves": node.clients.leader_address is not None,
         "stopping": node.membership.stopping,
         "membership": node.membership.status(),
         "addresses": {

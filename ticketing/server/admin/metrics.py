@@ -138,7 +138,7 @@ def _identity(facts: dict[str, Any]) -> Iterator[Metric]:
     yield from _gauge(
         "ready",
         "1 where this node serves or knows who serves",
-        float(facts["serving"] or facts["leader"] is not None),
+        float(facts["serving"] or facts["leader_serves"]),
     )
     yield from _gauge("member", "1 with membership", float(facts["raft"] is not None))
     yield from _gauge("stopping", "1 once it was asked to stop", float(facts["stopping"]))

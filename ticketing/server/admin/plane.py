@@ -196,7 +196,7 @@ class AdminPlane:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         facts = self._node.status()
-        ready = bool(facts.get("serving")) or facts.get("leader") is not None
+        ready = bool(facts.get("serving") or facts.get("leader_serves"))
         return answer({"ready": ready}, status=200 if ready else 503)
 
     async def _status(self, _request: web.Request) -> web.Response:
