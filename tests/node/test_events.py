@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.node.fake_shell import OWNER, Cluster, Machine
 from ticketing.node.events import EVENTS_MAX, EventLog
-from ticketing.node.settings import S
+from ticketing.node.settings import Limits, S
 from ticketing.protocol import frames
 
 
@@ -142,3 +142,27 @@ def test_a_node_that_nothing_happens_to_says_nothing() -> None:
     marks = [machine.up.events.newest for machine in cluster.machines]
     cluster.world.run(60 * S)
     assert [machine.up.events.newest for machine in cluster.machines] == marks
+
+
+def test_refusals_by_a_bound_are_an_overload_with_their_reasons() -> None:
+    cluster = Cluster(limits=Limits(waiters=1))
+    cluster.start()
+    cluster.settle()
+    leader = cluster.leader
+    client = cluster.connect(leader)
+    mark = leader.up.events.newest
+    client.send(b"".join(frames.encode_q(9, 9, OWNER + n, b"k") for n in range(1, 6)))
+    cluster.world.run(2 * S)
+    (event,) = events_of(leader, "overload", mark)
+    assert event["counts"] == {"busy_waiters": 3}
+
+
+def test_a_loop_that_stood_still_is_an_overload() -> None:
+    cluster = formed()
+    machine = cluster.followers[0]
+    mark = machine.up.events.newest
+    machine.pause()
+    cluster.world.run(S)
+    machine.resume()
+    cluster.world.run(2 * S)
+    assert [event["what"] for event in events_of(machine, "overload", mark)] == ["loop"]

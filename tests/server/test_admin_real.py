@@ -314,6 +314,15 @@ def test_readers_are_bounded_and_leave_room_when_they_go(
     on_loop(scene())
 
 
+def test_the_head_of_an_endless_answer_cannot_be_asked_for(on_loop: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with desk(tmp_path) as it:
+            assert (await ask_raw(it.admin, "HEAD", "/v1/events"))[0] == 405
+            assert (await ask_raw(it.admin, "HEAD", "/v1/status"))[0] == 200
+
+    on_loop(scene())
+
+
 # --- metrics
 
 

@@ -32,7 +32,7 @@ class EventStream:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """The address served here."""
-        router.add_get("/v1/events", self._follow)
+        router.add_get("/v1/events", self._follow, allow_head=False)
 
     def close(self) -> None:
         """Lets every reader go."""
