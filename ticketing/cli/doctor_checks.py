@@ -289,7 +289,9 @@ def _node(place: str, facts: dict[str, Any]) -> list[Finding]:
                 "raise the limit of open files (LimitNOFILE, ulimit -n) to 65536" if few else "",
             )
         )
-    missing = (facts.get("links") or {}).get("missing") or []
+    # A place that has moved is missing at its former address and linked at its present one.
+    linked = [m.get("place") for m in (facts.get("raft") or {}).get("members") or [] if m.get("linked")]
+    missing = [place for place in (facts.get("links") or {}).get("missing") or [] if place not in linked]
     if missing:
         found.append(
             Finding(

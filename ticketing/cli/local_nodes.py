@@ -13,6 +13,7 @@ from typing import Any
 from ticketing.cli.errors import CommandFailed
 from ticketing.config.layout import NODE_FILE, STATE_FOLDER
 from ticketing.config.load import load_node
+from ticketing.config.replacement_folder import default_folder
 from ticketing.server.files import running_pid
 
 LOG = "node.log"
@@ -30,6 +31,14 @@ def running_here(folder: Path) -> int | None:
     with contextlib.suppress(Exception):
         return running_pid(load_node(file).settings.state_dir)
     return running_pid(folder / STATE_FOLDER)
+
+
+def home_here(cluster: Path, place: str) -> Path | None:
+    """The folder of a cluster in which a process of this place runs on this machine; None where none does."""
+    for folder in (cluster / place, default_folder(cluster, place)):
+        if running_here(folder) is not None:
+            return folder
+    return None
 
 
 def start_detached(folder: Path) -> int:

@@ -20,6 +20,7 @@ from ticketing.cli.local_nodes import LOG, last_lines, running_here, start_detac
 from ticketing.cli.node_list import describe_change
 from ticketing.cli.node_stop import place_of
 from ticketing.cli.output import write_json, write_line
+from ticketing.config.addresses import is_loopback, parse_address
 from ticketing.config.layout import NODE_FILE
 from ticketing.config.load import load_node
 from ticketing.config.replacement_folder import (
@@ -33,6 +34,7 @@ from ticketing.config.replacement_folder import (
 )
 from ticketing.node.settings import OperatorCommand, Place
 
+ENDED_S = 10.0
 _POLL_S = 0.3
 
 
@@ -160,9 +162,13 @@ class Replace:
             pid = start_detached(prepared.folder)
             say(f"started it here, process {pid}; its log is {prepared.folder / LOG}")
         elif prepared.command is not None:
-            host = prepared.place.client.rpartition(":")[0]
-            say(f"copy {prepared.folder}/ to {host} and start it there:")
-            say(f"  ticketing node start --config {prepared.folder.name}/{NODE_FILE}")
+            host = parse_address(prepared.place.client).host
+            if is_loopback(host):
+                say("start it:")
+                say(f"  ticketing node start --config {prepared.folder / NODE_FILE}")
+            else:
+                say(f"copy {prepared.folder}/ to {host} and start it there:")
+                say(f"  ticketing node start --config {prepared.folder.name}/{NODE_FILE}")
             say(
                 "or run this again with --start, to start it here. Ctrl-C leaves it to be gone on with later."
             )
@@ -204,12 +210,18 @@ class Replace:
             for file in changed:
                 say(f"wrote the new address into {file}")
             say("copy the changed files to their hosts and programs: running nodes know already")
-        if running_here(prepared.folder) is None and prepared.folder == default_folder(
-            self._cluster, self._place
-        ):
-            former = settle(self._cluster, self._place, prepared.folder)
+        if self._wanted.folder is None:
+            self._until_ended(home)
+            running = running_here(prepared.folder) is not None
+            former = settle(self._cluster, self._place, prepared.folder, running=running)
             say(f"{home} is the new node's now" + (f"; the former one is {former}" if former else ""))
         self._tell({"place": self._place, "state": "done", "node_id": self._voter()})
+
+    def _until_ended(self, home: Path) -> None:
+        """The process that was replaced ends by itself; its folder is left to it until then."""
+        deadline_s = self._clock_s() + ENDED_S
+        while running_here(home) is not None and self._clock_s() < deadline_s:
+            self._sleep(_POLL_S)
 
     def _tell(self, result: dict[str, Any]) -> None:
         if self._wanted.as_json:

@@ -15,7 +15,7 @@ from ticketing.cli.admin_client import AdminAccess, Answer, all_failed, ask_all
 from ticketing.cli.admin_leader import Leader
 from ticketing.cli.cluster_status import cluster_status
 from ticketing.cli.errors import CommandFailed, ExitCode, say, usage_error
-from ticketing.cli.local_nodes import running_here, start_detached
+from ticketing.cli.local_nodes import home_here, start_detached
 from ticketing.cli.node_stop import place_of, serving, stop_node, wait_for_leader
 from ticketing.cli.output import write_json, write_line
 
@@ -64,10 +64,9 @@ class Restart:
             after = wait_for_leader(self._access, lambda found: found != place)
             say(f"{place}: gave the lead to {after}")
         self._until_it_may_stop(place)
-        home = self._folder / place
-        here = not self._supervised and running_here(home) is not None
+        home = None if self._supervised else home_here(self._folder, place)
         stop_node(self._access, place, address, reason=self._reason)
-        if here:
+        if home is not None:
             start_detached(home)
             say(f"{place}: stopped and started again; it asks for its place")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ from ticketing.config.layout import (
     ADMIN_FILE,
     AUTHORITY_FOLDER,
     CLIENT_FILE,
+    FORMER_FOLDER,
     NODE_FILE,
     REPLACEMENTS_FOLDER,
     STATE_FOLDER,
@@ -56,8 +58,20 @@ class Prepared(NamedTuple):
 
 
 def default_folder(cluster: Path, place: str) -> Path:
-    """Apart from the nodes' own folders, so that nothing takes it for one of these."""
-    return cluster / REPLACEMENTS_FOLDER / place
+    """Where a place's replacement is prepared: the one that is under way, else a new one.
+
+    Apart from the nodes' own folders, so that nothing takes it for one of these before it is.
+    """
+    folder = cluster / REPLACEMENTS_FOLDER
+    numbers = [
+        int(number[1])
+        for child in (folder.iterdir() if folder.is_dir() else ())
+        if (number := re.fullmatch(rf"{re.escape(place)}-(\d+)", child.name))
+    ]
+    newest = folder / f"{place}-{max(numbers, default=0)}"
+    if not numbers or newest.resolve() == (cluster / place).resolve():
+        return folder / f"{place}-{max(numbers, default=0) + 1}"
+    return newest
 
 
 def prepare(
@@ -106,6 +120,8 @@ def announce_move(cluster: Path, place: Place) -> list[Path]:
     changed: list[Path] = []
     for file in node_files(cluster).values():
         loaded = load_node(file)
+        if loaded.settings.node.place == place.name:
+            continue
         for number, known in enumerate(loaded.settings.node.places, start=1):
             if known.name == place.name and known != place:
                 names = ("client", "peer", "admin") if place.peer else ("client", "admin")
@@ -250,15 +266,19 @@ def _sign(draft: Path, cluster: Path, loaded: LoadedNode, old: Place, new: Place
     write_secret(draft / TLS_FOLDER / "node.key", pair.key)
 
 
-def settle(cluster: Path, place: str, prepared: Path) -> Path | None:
-    """After the swap: the prepared folder becomes the place's own, and what was there is kept beside `prepared`.
+def settle(cluster: Path, place: str, prepared: Path, *, running: bool) -> Path | None:
+    """After the swap: `prepared` becomes the place's own folder. Where the former one was put; None: there was none.
 
-    Where the old one was left; None where there was none.
+    `running`: a process runs in it, which knows its files by their names: then a link leads there.
     """
     home = cluster / place
     former = None
-    if home.exists():
-        former = prepared.with_name(f"{place}-former-{os.urandom(4).hex()}")
+    if home.is_symlink() or home.exists():
+        former = cluster / FORMER_FOLDER / f"{place}-{os.urandom(4).hex()}"
+        former.parent.mkdir(mode=0o700, exist_ok=True)
         home.rename(former)
-    prepared.rename(home)
+    if running:
+        home.symlink_to(prepared.absolute().relative_to(cluster.absolute()))
+    else:
+        prepared.rename(home)
     return former
