@@ -340,8 +340,9 @@ class Client:
         elif opcode in "AGTBV":
             self._answered(session, opcode, token, owner, waited_ms, key, "acquire")
         elif token & TOP_BIT:
+            waits = (token, key, "acquire") in session.open
             self._answered(session, opcode, 0, token, 0, key, "cancel")
-            if (token, key, "acquire") in session.open:
+            if waits:
                 # One answer for both: it was taken out of the queue.
                 self._answered(session, "R", 0, token, 0, key, "acquire")
         elif opcode == "X":
