@@ -41,6 +41,34 @@ def test_a_standalone_node_serves() -> None:
     assert cluster.ask(client, frames.encode_acquire(0, 10, OWNER + 1, b"k"), b"A")[2] == OWNER + 1
 
 
+def test_a_standalone_node_names_itself_before_it_serves_and_holds_what_comes() -> None:
+    cluster = Cluster(1)
+    cluster.start()
+    machine = cluster.machines[0]
+    client = machine.connect()
+    client.machine.world.until(lambda: client.ready)
+    assert client.handshake.leader == machine.place.client
+    client.send(frames.encode_q(0, 10, OWNER + 1, b"k"))
+    cluster.world.until(lambda: client.said(frames.GRANTED_WAITED))
+    assert client.word() == "G"
+
+
+def test_a_turn_that_proposes_much_makes_several_entries_and_every_request_is_answered() -> None:
+    cluster = formed()
+    client = cluster.connect(cluster.leader)
+    count = 4_000
+    keys = [b"%0100d" % number for number in range(count)]
+    before = cluster.leader.up.raft
+    assert before is not None
+    index = before.last_index
+    client.send(b"".join(frames.encode_q(10, 10, OWNER + n, key) for n, key in enumerate(keys)))
+    cluster.world.until(lambda: len(client.said(frames.GRANTED_WAITED)) == count)
+    raft = cluster.leader.up.raft
+    assert raft is not None
+    assert 2 <= raft.last_index - index <= 10
+    assert [reply[4] for reply in client.replies] == keys
+
+
 def test_a_killed_leader_is_replaced_in_a_fraction_of_the_timeout_and_leases_go_on() -> None:
     cluster = formed()
     leader = cluster.leader

@@ -51,13 +51,13 @@ class Clients:
         """`<first token>.<domain id>` once this process is a member of a domain."""
         self.desk: Desk | None = None
         """Set only while this process leads, serves and may answer."""
-        self.holding = False
+        self.holding = settings.standalone
         """This process leads but may not answer yet: requests are held, bounded."""
-        self.active = False
+        self.active = settings.standalone
         """This process is a member of a domain."""
         self.stopping = False
-        self.leader_address: str | None = None
-        """Client address of the leader, while one is known to serve."""
+        self.leader_address: str | None = address if settings.standalone else None
+        """Client address of the leader, while one is known to serve. A standalone node is its own from the start."""
         self.moved_to: str | None = None
         """Client address of the leader, whether or not it serves yet: for `M`."""
         self.dirty: list[ClientSession] = []
@@ -354,7 +354,7 @@ class Clients:
 
     def announce(self, address: str | None) -> None:
         """A leader serves (or none is known any more): the sessions are told `L` in slices."""
-        if address == self.leader_address:
+        if address == self.leader_address or self._settings.standalone:
             return
         self.leader_address = address
         self._announcing = iter(list(self._ready)) if address is not None else None

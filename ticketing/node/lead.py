@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ticketing.locks.codec import ENTRY_OVERHEAD_MAX, encode_commands
+from collections import deque
+
+from ticketing.locks.codec import ENTRY_OVERHEAD_MAX, encode_commands, size_of
 from ticketing.locks.commands import LockCommand
 from ticketing.locks.desk import Desk, DeskLimits
 from ticketing.node.clock_health import ClockHealth
@@ -13,11 +15,16 @@ from ticketing.raft.types import MS
 
 WALL_PER_MS = 1_000_000
 
+ENTRY_BYTES_MAX = 192 * 1024
+"""A turn that proposes more than this makes several entries: none fills a peer frame or Raft's window alone."""
+OVERHEAD_SHARE = 256
+"""One byte in so many is kept for what several entries of one turn cost beside their data."""
+
 
 class Lead:
     """One term's leadership. It is dropped whole when the lead ends, so nothing of it outlives the term."""
 
-    __slots__ = ("_clock", "_raft", "_refused", "_settings", "_state", "desk", "serving", "since_ns", "term")
+    __slots__ = ("_clock", "_entries", "_raft", "_settings", "_state", "desk", "serving", "since_ns", "term")
 
     def __init__(
         self, raft: Raft, state: ReplicatedState, clock: ClockHealth, settings: NodeSettings, now_ns: int
@@ -31,8 +38,8 @@ class Lead:
         self.since_ns = now_ns
         self.serving = False
         """The state of all former leaders is applied here and the lead is confirmed: requests may be answered."""
-        self._refused: tuple[list[LockCommand], bytes] | None = None
-        """An entry that Raft did not take, with its bytes: it goes before anything else is decided."""
+        self._entries: deque[tuple[list[LockCommand], bytes]] = deque()
+        """What was taken from the desk and not yet by Raft, as entries: it goes before anything else is decided."""
         self.desk = Desk(
             state.table,
             DeskLimits(
@@ -61,12 +68,13 @@ class Lead:
 
     def _allow(self) -> None:
         raft, desk = self._raft, self.desk
-        if not self.serving or self._refused is not None:
+        if not self.serving or self._entries:
             desk.room = desk.reserved_room = 0
             return
         room = raft.room(reserved=False)
-        desk.room = max(0, room - ENTRY_OVERHEAD_MAX)
-        desk.reserved_room = max(0, raft.room(reserved=True) - room - ENTRY_OVERHEAD_MAX)
+        reserved = raft.room(reserved=True) - room
+        desk.room = max(0, room - room // OVERHEAD_SHARE - ENTRY_OVERHEAD_MAX)
+        desk.reserved_room = max(0, reserved - reserved // OVERHEAD_SHARE - ENTRY_OVERHEAD_MAX)
 
     def gate(self, now_ns: int, wall_ns: int) -> bool:
         """Whether grants may be proposed now (spec 8)."""
@@ -92,23 +100,24 @@ class Lead:
         return self.serving and self.desk.more
 
     def propose(self, now_ns: int) -> bool:
-        """Hands what the desk has gathered to Raft as one entry; whether there was anything to be begun."""
-        desk, raft = self.desk, self._raft
+        """Hands what the desk has gathered to Raft; whether there was anything to be begun."""
+        desk, raft, entries = self.desk, self._raft, self._entries
         proposed = False
         # While the lead is given away nothing is taken from the desk: what was never proposed is then known
         # as such (spec 4, `V`).
         if raft.transferring is None:
-            if self._refused is None and desk.has_pending:
-                commands: list[LockCommand] = desk.take_pending(now_ns)
-                self._refused = commands, encode_commands(commands)
-            if self._refused is not None:
+            if not entries and desk.has_pending:
+                for commands in in_entries(desk.take_pending(now_ns)):
+                    entries.append((commands, encode_commands(commands)))
+            while entries:
                 # Raft appends entries of its own (changes of members), so the room that it stated when the
                 # turn began may be gone by now.
-                commands, data = self._refused
-                if raft.propose(data, now_ns, decoded=commands, reserved=True):
-                    self._refused = None
-                    proposed = True
-                self._allow()
+                commands, data = entries[0]
+                if not raft.propose(data, now_ns, decoded=commands, reserved=True):
+                    break
+                entries.popleft()
+                proposed = True
+            self._allow()
         if desk.barrier_wanted:
             desk.barrier_begun(raft.begin_barrier())
             return True
@@ -126,3 +135,16 @@ class Lead:
 
 RETRY_NS = 2 * MS
 """How soon a node looks again at work that was cut into slices."""
+
+
+def in_entries(commands: list[LockCommand]) -> list[list[LockCommand]]:
+    """The commands of one turn as one entry, or, where they are many, as several, in their order."""
+    entries: list[list[LockCommand]] = [[]]
+    size = 0
+    for command in commands:
+        size += size_of(command)
+        if size > ENTRY_BYTES_MAX and entries[-1]:
+            entries.append([])
+            size = size_of(command)
+        entries[-1].append(command)
+    return entries

@@ -695,7 +695,8 @@ class Node:
 
     def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
         """The connection is over."""
-        self.turn()
+        if not self._in_turn:
+            self.turn()
         self.clients.ended(session, by_timeout=by_timeout)
 
     def link_up(self, link: Link) -> None:
