@@ -112,12 +112,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--published", type=Path, help="a folder with the published package")
     arguments = parser.parse_args()
-    rows = []
     with tempfile.TemporaryDirectory() as temporary, BenchCluster(arguments.nodes) as cluster:
         folder = arguments.published or install(Path(temporary))
         with Client("ours", cluster, None) as ours, Client("published", cluster, folder) as published:
-            for workers in arguments.workers:
-                rows.append(measure(ours, published, workers, arguments.pairs, arguments.turns))
+            rows = [
+                measure(ours, published, workers, arguments.pairs, arguments.turns)
+                for workers in arguments.workers
+            ]
     header = [
         "workers",
         "CPU µs/pair",

@@ -47,6 +47,11 @@ class LockServer:
                 asked.released()
             else:
                 asked.not_held()
+        elif asked.opcode == frames.EXTEND:
+            if self.holder(key) == asked.ident:
+                asked.extended()
+            else:
+                asked.not_held()
         else:
             assert asked.opcode == frames.CANCEL, asked
             self._cancel(asked)

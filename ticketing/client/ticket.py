@@ -333,7 +333,11 @@ class Ticket:
             future.set_result(outcome)
 
     def _take_extension(self, errand: Extension, outcome: int) -> None:
-        if outcome == EXTENDED:
+        if self._is_lost():
+            # The end was seen, or could have been: an answer that comes later revives nothing.
+            self._lost = True
+            self._tell_waiters()
+        elif outcome == EXTENDED:
             # The server never shortens: it takes the greater of the two leases.
             self._lease_s = max(self._lease_s, errand.lease)
             self._end_ns = max(self._end_ns, errand.moment_ns + self._lease_s * SECOND * 998 // 1000)
