@@ -106,7 +106,7 @@ class FakeNode:
         self.busy_max = max(self.busy_max, self.busy)
         try:
             await self.deaf.wait()
-            if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            if request.headers.get("Authorization") != f"Bearer {self.cluster.token}":
                 return _error(401, "unauthorized", "the admin token is missing or wrong")
             if request.path != "/v1/status" and self.cluster.leader != self.place:
                 return self._not_leader()
@@ -181,6 +181,7 @@ class FakeCluster:
     def __init__(self, places: int = 3) -> None:
         self.nodes = {f"node-{n}": FakeNode(self, f"node-{n}", n) for n in range(1, places + 1)}
         self.leader: str | None = "node-1"
+        self.token = TOKEN
         self.term = 4
         self.locks: dict[str, Lock] = {}
         self.counters: dict[str, int] = {"lock_granted": 0, "lock_handed_over": 0, "lock_timeout": 0}
@@ -203,8 +204,8 @@ class FakeCluster:
             node.deaf.set()
             await node.stop()
 
-    def access(self, token: str = TOKEN) -> AdminAccess:
-        return AdminAccess(tuple((node.place, node.address) for node in self.nodes.values()), token)
+    def access(self) -> AdminAccess:
+        return AdminAccess(tuple((node.place, node.address) for node in self.nodes.values()), TOKEN)
 
     # --- the script
 

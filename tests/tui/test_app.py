@@ -110,8 +110,7 @@ async def test_a_node_that_hangs_holds_up_nothing() -> None:
 
 async def test_a_wrong_token_is_told() -> None:
     async with FakeCluster() as cluster:
-        access = cluster.access
-        cluster.access = lambda token="wrong": access(token)  # type: ignore[method-assign]
+        cluster.token = "another"
         async with watch(cluster) as watched:
             await watched.until_shown("the admin token is missing or wrong")
 

@@ -88,3 +88,10 @@ def test_what_is_seen_of_a_key() -> None:
         "held by shop, token 8",
         "held by nobody",
     ]
+
+
+def test_a_node_that_had_no_number_in_between_is_told_as_replaced() -> None:
+    log = EventLog()
+    for number in ("2", "", "", "4"):
+        log.add(node(BEFORE, 1, node_id=number), 1)
+    assert [event.text for event in log.events][1:] == ["node-2 was replaced: NodeId 2 became 4"]

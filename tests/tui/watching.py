@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.tui.fake_cluster import FakeCluster
+from ticketing.cli.admin_client import AdminAccess
 from ticketing.tui.live.app import TopApp
 from ticketing.tui.reader import Reader
 from ticketing.tui.render.text import UNICODE, Glyphs
 from ticketing.tui.want import Want
 
 WALL_MS = 1_796_051_045_000
+
+
+class HasAccess(Protocol):
+    """A cluster, scripted or real."""
+
+    def access(self) -> AdminAccess: ...
 
 
 class Watched:
@@ -26,9 +32,9 @@ class Watched:
         self.app = app
         self.pilot = pilot
 
-    async def until(self, condition: Callable[[], Any], *, refresh: bool = True) -> None:
+    async def until(self, condition: Callable[[], Any], *, refresh: bool = True, tries: int = 400) -> None:
         """Refreshes until it holds; fails where it does not within some seconds."""
-        for _ in range(400):
+        for _ in range(tries):
             if condition():
                 return
             if refresh:
@@ -36,8 +42,8 @@ class Watched:
             await self.pilot.pause(0.01)
         raise AssertionError("it never happened; the screen shows:\n" + "\n".join(self.lines()))
 
-    async def until_shown(self, text: str) -> None:
-        await self.until(lambda: self.shows(text))
+    async def until_shown(self, text: str, *, tries: int = 400) -> None:
+        await self.until(lambda: self.shows(text), tries=tries)
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -63,7 +69,7 @@ class Watched:
 
 @asynccontextmanager
 async def watch(
-    cluster: FakeCluster,
+    cluster: HasAccess,
     *,
     size: tuple[int, int] = (120, 40),
     admin: bool = False,

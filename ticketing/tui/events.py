@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ticketing.tui.model import ClusterView, KeyDetail, NodeView
 from ticketing.tui.render.text import Tone
@@ -81,6 +81,15 @@ def _node(before: NodeView | None, after: NodeView, wall_ms: int) -> Iterator[Ev
         yield Event(wall_ms, f"{after.place} is {after.role}, was {before.role}", Tone.WARN)
 
 
+def _with_numbers(view: ClusterView, before: ClusterView) -> ClusterView:
+    """A node that starts anew has no NodeId for a while; that of its former life is kept to compare with."""
+    former = {node.place: node.node_id for node in before.nodes}
+    nodes = tuple(
+        node if node.node_id else replace(node, node_id=former.get(node.place, "")) for node in view.nodes
+    )
+    return replace(view, nodes=nodes)
+
+
 class EventLog:
     """The last events, bounded."""
 
@@ -91,7 +100,7 @@ class EventLog:
     def add(self, view: ClusterView, wall_ms: int) -> bool:
         """Takes a reading; True where something happened."""
         found = list(changes(self._before, view, wall_ms))
-        self._before = view
+        self._before = view if self._before is None else _with_numbers(view, self._before)
         self.events.extend(found)
         return bool(found)
 
