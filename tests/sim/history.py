@@ -199,11 +199,11 @@ def not_free_is_a_fact(history: History) -> None:
             released.setdefault(request.ident, request.answered_ns + STALE_NS)
     cancels = _cancels(history)
     for request in history.requests:
-        if request.op in "AQ" and request.answer not in ("B", "V"):
+        if request.op in "AQ":
             # Whoever was granted may hold to the end of its lease, be it never told; more than that is a dead leader.
             until = request.sent_ns + (request.wait + request.lease + 60) * S
-            if request.answer == "T":
-                until = request.answered_ns
+            if request.answer in ("T", "B", "V"):
+                until = request.answered_ns  # until then it may have waited
             elif request.answer in ("A", "G"):
                 until = min(until, released.get(request.token, until))
             others.setdefault(request.key, []).append((request.sent_ns, until, request.ident))

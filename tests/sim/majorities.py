@@ -45,16 +45,14 @@ class Majorities:
             before = raft.commit_index
         self._committed[raft] = raft.commit_index
         if raft.commit_index > before:
-            self._check_commit(process, raft, before)
+            self._check_commit(process, raft)
         self._check_matches(process, raft)
 
-    def _check_commit(self, process: Process, raft: Raft, before: int) -> None:
+    def _check_commit(self, process: Process, raft: Raft) -> None:
         index = raft.commit_index
         configurations = raft._replica.configurations
-        deciding = [configurations.at(index)]
-        if before < raft.log_base_index or configurations.at(before) == deciding[0]:
-            # A configuration that is not committed yet may have been in force already.
-            deciding.append(configurations.newest)
+        # The newest one decides, committed or not; in the turn that appended it the one before it may have.
+        deciding = [configurations.at(index), configurations.newest]
         if not any(self._have(raft, configuration, index) for configuration in deciding):
             raise Violation(
                 "a majority has what is committed", f"{process.name} commits {index}: {deciding[0]}"
