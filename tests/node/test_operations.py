@@ -243,9 +243,10 @@ class TestStopping:
         return told
 
     @pytest.mark.parametrize("who", ["leader", "follower"])
-    def test_a_node_leaves_with_the_leaders_leave(self, who: str) -> None:
+    @pytest.mark.parametrize("led_for_ns", [0, 2 * S])
+    def test_a_node_leaves_with_the_leaders_leave(self, who: str, led_for_ns: int) -> None:
         cluster = formed()
-        cluster.world.run(2 * S)
+        cluster.world.run(led_for_ns)
         machine = cluster.leader if who == "leader" else cluster.followers[0]
         told = self.leave(machine)
         cluster.world.until(lambda: machine.stopped is not None)
@@ -270,6 +271,23 @@ class TestStopping:
         assert not stays.up.clients.stopping
         client = cluster.connect(stays)
         assert client.ready
+
+    def test_a_leader_that_would_be_given_no_leave_keeps_its_lead(self) -> None:
+        cluster = formed()
+        cluster.world.run(2 * S)
+        leader = cluster.leader
+        cluster.followers[0].kill()
+        cluster.world.run(3 * S)
+        term = leader.up.raft.term if leader.up.raft is not None else 0
+        told = self.leave(leader)
+        cluster.world.run(100 * MS)
+        ((given, why),) = told
+        assert not given
+        assert "voters would be left living" in why
+        cluster.world.run(10 * S)
+        assert cluster.serving() == [leader]
+        assert leader.up.raft is not None
+        assert leader.up.raft.term == term
 
     def test_a_stop_while_it_waits_for_leave_is_no_second_stop(self) -> None:
         cluster = formed()

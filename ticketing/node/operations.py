@@ -14,6 +14,7 @@ from ticketing.locks.desk import LOST
 from ticketing.locks.table import NO_EFFECT, LockTable
 from ticketing.node.asked import CannotError, need_governing, need_lead
 from ticketing.node.governing import Announced
+from ticketing.node.leave import FIRST_SECOND_NS
 from ticketing.node.liveness import redundancy
 from ticketing.node.membership_messages import TEXT_MAX
 from ticketing.raft.types import MS, Member
@@ -217,8 +218,20 @@ class Operations:
 
     def leave(self, place: str | None, told: Callable[[bool, str], None]) -> None:
         """This process stops if the leader gives leave within some seconds, else it stays: `told` which, once."""
+        node = self._node
         self._check_own(place)
-        self._node.membership.leave(self._node.turn(), told)
+        now_ns = node.turn()
+        governing = node.membership.governing
+        if governing is not None and node.raft is not None:
+            # Giving the lead away drops the queues: not for a leave that the next leader would not give. That this one
+            # has just begun passes by itself.
+            facts = governing.facts()._replace(ready=True, since_ns=now_ns - FIRST_SECOND_NS)
+            busy = governing.replacement.busy(facts, now_ns)
+            refused = governing.leaves.could_stop(node.raft.me, facts, busy, now_ns)
+            if refused is not None:
+                told(False, refused)
+                return
+        node.membership.leave(now_ns, told)
 
     def stop_at_once(self, place: str | None) -> None:
         """This process ends without anybody's leave."""
