@@ -142,17 +142,21 @@ def test_a_certificate_for_another_host_is_refused_by_the_dialler(
     on_loop(scene())
 
 
-def test_a_certificate_for_no_configured_host_is_refused_by_the_acceptor(
+def test_an_accepted_link_knows_which_addresses_its_certificate_is_for(
     on_loop: Run, tmp_path: Path, authority: Authority
 ) -> None:
     async def scene() -> None:
-        ours = authority.issue("peer-elsewhere", "elsewhere.example")
+        ours = authority.issue("peer-elsewhere", "elsewhere.example", "10.0.0.7")
         theirs = authority.issue("peer-door", "127.0.0.1")
         async with two_doors(tmp_path, ours, theirs) as (a, b):
-            link = a.shell.dial(peer_address(b), "peer")
-            assert await a.node.next("down") == (link, False)
-            assert "up" not in b.node.log
-            assert "elsewhere.example" in b.logged()
+            a.shell.dial(peer_address(b), "peer")
+            inbound = await b.node.next("up")
+            assert inbound.certifies("elsewhere.example:6225")
+            assert inbound.certifies("10.0.0.7:1")
+            assert not inbound.certifies("127.0.0.1:6225")
+        async with two_doors(tmp_path / "plain", None, None) as (a, b):
+            a.shell.dial(peer_address(b), "peer")
+            assert (await b.node.next("up")).certifies("127.0.0.1:6225")
 
     on_loop(scene())
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, NamedTuple, Protocol
 
@@ -73,6 +73,8 @@ class Refusal(StrEnum):
     """The address leads back to the process that dialled it."""
     OTHER_PLACE = "other_place"
     """The address leads to another place than the one it is configured for."""
+    OTHER_CERTIFICATE = "other_certificate"
+    """The dialler's certificate is for no host of the place that it says it is."""
     CHANGED = "changed"
     """The refusing end's own membership changed during the handshake; dialling again will do."""
 
@@ -206,7 +208,11 @@ class PeerHandshake:
         *,
         purpose: str = "",
         to: str = "",
+        uncertified: Callable[[str], str | None] | None = None,
     ) -> None:
+        """`uncertified`: why the connection's certificate is not one for a place, or None where it is. An acceptor
+        asks it; a dialler has had the certificate compared with the host that it dialled.
+        """
         assert role in (DIALLER, ACCEPTOR), role
         assert (purpose in PURPOSES) == (role == DIALLER), (role, purpose)
         assert secrets, "a peer link needs a peer secret"
@@ -220,6 +226,7 @@ class PeerHandshake:
         self._nonce = nonce
         self._purpose = purpose
         self._to = to
+        self._uncertified = uncertified
         self._format = FORMAT
         self._facts: LinkFacts | None = None
         self._mark: Mark = {}
@@ -331,6 +338,10 @@ class PeerHandshake:
         self._peer = LinkPeer(
             facts=hello.facts, purpose=hello.purpose, format=self._format, shows=message.shows
         )
+        foreign = self._uncertified(hello.facts.place) if self._uncertified is not None else None
+        if foreign is not None:
+            answer = self._sign(Verdict(Refusal.OTHER_CERTIFICATE))
+            return answer + self._fail(Refusal.OTHER_CERTIFICATE, foreign)
         reason = self._judged(self._peer, hello.to, self._own().place)
         answer = self._sign(Verdict(reason or ""))
         if reason:

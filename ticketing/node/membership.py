@@ -38,6 +38,7 @@ from ticketing.node.membership_messages import (
 from ticketing.node.rejoin import AppliedReport, Rejoin, Stop, Taken, refusal, removed
 from ticketing.node.replacement import not_leading
 from ticketing.node.settings import OperatorCommand, S
+from ticketing.node.shell import Link
 from ticketing.node.state import DomainFacts, ReplicatedState
 from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
@@ -401,7 +402,7 @@ class Membership:
         ):
             self._tell_removed(peer.member, peer.place, now_ns)
 
-    def receive(self, peer: LinkPeer, kind: int, payload: bytes, now_ns: int) -> None:
+    def receive(self, peer: LinkPeer, link: Link, kind: int, payload: bytes, now_ns: int) -> None:
         """A message about forming, membership or leave."""
         if kind == PeerKind.FORMING:
             if self.forming is not None:
@@ -409,11 +410,13 @@ class Membership:
                 self.forming.receive(peer, decode_forming(payload), now_ns, wall_ms)
                 self._carry_out_forming()
         elif kind == PeerKind.MEMBERSHIP:
-            self._membership_message(peer, decode_membership(payload), now_ns)
+            self._membership_message(peer, link, decode_membership(payload), now_ns)
         elif kind == PeerKind.LEAVE:
             self._leave_message(peer, decode_leave(payload), now_ns)
 
-    def _membership_message(self, peer: LinkPeer, message: MembershipMessage, now_ns: int) -> None:
+    def _membership_message(
+        self, peer: LinkPeer, link: Link, message: MembershipMessage, now_ns: int
+    ) -> None:
         node = self._node
         if isinstance(message, JoinAnswer | JoinTaken):
             self._answered(peer, message, now_ns)
@@ -426,7 +429,16 @@ class Membership:
             if self.governing is not None and peer.facts.incarnation == node.incarnation_of(message.node_id):
                 self.governing.replacement.applied(message.node_id, message.applied_index)
         elif message.incarnation == peer.facts.incarnation and message.place == peer.place:
-            self._asked(peer, message, now_ns)
+            if link.certifies(message.peer):
+                self._asked(peer, message, now_ns)
+            else:
+                # It has the certificate of its place, which does not name where it says it is: to dial it would fail.
+                self._node.shell.log(
+                    "warning",
+                    "asks for its place at an address that it has no certificate for",
+                    place=message.place,
+                    address=message.peer,
+                )
         elif self.governing is not None and message.place == node.settings.place:
             # Passed on by a voter: an operator's process for our own place, which has no link to us.
             sender = node.member_of(peer)

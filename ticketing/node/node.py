@@ -563,7 +563,7 @@ class Node:
             elif kind == PeerKind.SNAPSHOT:
                 self.snapshots.message(peer, link, payload)
             else:
-                self.membership.receive(peer, kind, payload, self.shell.elapsed_ns())
+                self.membership.receive(peer, link, kind, payload, self.shell.elapsed_ns())
         except (msgspec.DecodeError, RecursionError, BadSnapshot) as error:
             self.shell.log(
                 "warning", "a peer's message cannot be read", place=peer.place, kind=kind, reason=str(error)
@@ -643,6 +643,13 @@ class Node:
         targets.update(self.membership.targets())
         targets.pop(self.place.peer, None)
         self.peers.set_targets(targets.items(), self.shell.elapsed_ns())
+
+    def addresses_of(self, place: str) -> list[str]:
+        """Where a place is, as configured here and as its members say."""
+        found = [known.peer for known in self.settings.places if known.name == place]
+        if self.state is not None:
+            found += [record.peer for record in self.state.members.records if record.place == place]
+        return list(dict.fromkeys(found))
 
     # --- snapshots
 

@@ -8,6 +8,7 @@ from its start, before it is given a NodeId.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -72,6 +73,10 @@ class PeerHost(LinkHost, Protocol):
 
     def turned_away(self, place: str, failure: LinkFailure) -> None:
         """A link failed in its handshake; `failure.by_peer` is the other end's own proved word."""
+        ...
+
+    def addresses_of(self, place: str) -> list[str]:
+        """The peer addresses by which this process knows a place: the configured one, and those of its members."""
         ...
 
     def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
@@ -193,9 +198,21 @@ class Peers:
             self._shell.random_bytes(NONCE_BYTES),
             purpose="" if link.inbound else link.purpose,
             to=state.target.place if state.target is not None else "",
+            uncertified=partial(self._uncertified, link) if link.inbound else None,
         )
         if not link.inbound:
             self._shell.send(link, state.handshake.start())
+
+    def _uncertified(self, link: Link, place: str) -> str | None:
+        """Why the dialler of a link cannot be this place, None where it may be.
+
+        Only what this process knows by itself counts: a place's configured host and those of its members, never an
+        address that the dialler itself brings, or each host's certificate would be one for every place.
+        """
+        known = self._host.addresses_of(place)
+        if any(link.certifies(address) for address in known):
+            return None
+        return f"its certificate is not for {place}, which is at {', '.join(known) or 'no known address'}"
 
     def link_data(self, link: Link, data: bytes, now_ns: int) -> None:
         """Bytes from the other end."""

@@ -32,6 +32,12 @@ class Link:
         self.logic: Any = None
         """The node's own state for this link."""
 
+    def certifies(self, address: str) -> bool:  # noqa: ARG002
+        """Whether the other end may be the place at this `host:port`, as far as its certificate says. Without TLS
+        nothing is said against it.
+        """
+        return True
+
 
 class Shell(Protocol):
     """The outside, as far as the node needs it."""

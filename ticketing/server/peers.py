@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ticketing.node.shell import Link
@@ -47,8 +47,7 @@ class PeerLink(Link):
         self.hosts: tuple[str, ...] | None = None
         """Names and addresses in the other side's certificate; None without TLS."""
 
-    def certifies(self, address: str) -> bool:
-        """Whether the other side may be the place at this `host:port`, as far as its certificate says."""
+    def certifies(self, address: str) -> bool:  # noqa: D102
         return self.hosts is None or certifies(self.hosts, split_address(address)[0])
 
 
@@ -77,16 +76,6 @@ class PeerConnection(Connection):
         link, peers = self.link, self.peers
         if self._tls is not None:
             link.hosts = self._tls.certified_hosts()
-            if link.inbound and not any(certifies(link.hosts, host) for host in peers.hosts):
-                shown = ", ".join(link.hosts) or "nobody"
-                peers.log(
-                    "warning",
-                    "peer with a foreign certificate",
-                    remote=link.address,
-                    reason=f"is for {shown}",
-                )
-                self.abort()
-                return
         if not link.inbound:
             peers.end_timer(link)
         peers.node.link_up(link)
@@ -116,14 +105,11 @@ class PeerLinks:
         log: Log,
         *,
         tls: Callable[[], TlsContexts | None],
-        hosts: Sequence[str],
     ) -> None:
         self.loop = loop
         self.node = node
         self.limits = limits
         self.log = log
-        self.hosts = tuple(hosts)
-        """Hosts of the configured places: a certificate must be one of theirs."""
         self._tls = tls
         self._links: dict[PeerLink, None] = {}
         self._connections: dict[PeerConnection, None] = {}

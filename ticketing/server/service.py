@@ -130,7 +130,6 @@ class Service:
         self.shell.attach(
             self.node,
             settings.limits,
-            hosts=[split_address(place.peer)[0] for place in places if place.peer],
             connections_max=self._clients_max,
         )
 

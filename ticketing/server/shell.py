@@ -65,7 +65,7 @@ class AsyncioShell:
         self._timer_ns = NEVER_NS
         self._stopped = False
 
-    def attach(self, node: NodeApi, limits: ShellLimits, *, hosts: list[str], connections_max: int) -> None:
+    def attach(self, node: NodeApi, limits: ShellLimits, *, connections_max: int) -> None:
         """Joins the node to this shell."""
         self._node = node
         self.clients = ClientConnections(
@@ -76,7 +76,7 @@ class AsyncioShell:
             tls=lambda: None if self.tls is None else self.tls.client,
             connections_max=connections_max,
         )
-        self.peers = PeerLinks(self.loop, node, limits, self._log, tls=lambda: self.tls, hosts=hosts)
+        self.peers = PeerLinks(self.loop, node, limits, self._log, tls=lambda: self.tls)
 
     # --- clocks and chance
 
