@@ -1,0 +1,116 @@
+"""With TLS: whose certificate is good for which place (spec 9, Peer link; docs/operations.md, Certificates)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tests.node.fake_shell import Cluster, FakeLink, Machine, formed
+from ticketing.node.settings import OperatorCommand, S
+
+Certify = Callable[[Machine, tuple[str, ...]], None]
+
+
+@pytest.fixture
+def certify(monkeypatch: pytest.MonkeyPatch) -> Certify:
+    """Gives a machine a certificate for these hosts; one without is not asked for any."""
+    hosts: dict[Machine, tuple[str, ...]] = {}
+
+    def certifies(link: FakeLink, address: str) -> bool:
+        if link.other is None or link.other.machine not in hosts:
+            return True
+        return address.rpartition(":")[0] in hosts[link.other.machine]
+
+    monkeypatch.setattr(FakeLink, "certifies", certifies)
+    return hosts.__setitem__
+
+
+def speaks(at: Machine, place: str) -> bool:
+    """Whether a process of that place has a proved link to this one."""
+    return any(
+        link.inbound and link.logic.peer is not None and link.logic.peer.place == place for link in at.links
+    )
+
+
+def moved(cluster: Cluster, place: str, host: str) -> Machine:
+    """A machine that is to take a place over from another host, as `node replace --host` prepares it."""
+    home = next(machine for machine in cluster.machines if machine.place.name == place)
+    addresses = {
+        name: getattr(home.place, name).replace(place, host, 1) for name in ("client", "peer", "admin")
+    }
+    places = tuple(
+        known._replace(**addresses) if known.name == place else known for known in home.settings.places
+    )
+    settings = msgspec.structs.replace(
+        home.settings, places=places, permit="", operator_command=OperatorCommand(command_id="move")
+    )
+    return Machine(cluster.world, settings, 77)
+
+
+def test_a_process_with_another_places_certificate_is_turned_away_and_both_say_why(certify: Certify) -> None:
+    cluster = Cluster()
+    a, b, c = cluster.machines
+    for machine in (a, b, c):
+        certify(machine, (machine.place.name,))
+    certify(c, ("b",))  # stolen from b, or copied there by mistake
+    cluster.start()
+    cluster.world.run(5 * S)
+    assert not speaks(a, "c")
+    assert not cluster.serving()
+    assert a.logged("peer link refused")
+    said = [facts for _, event, facts in a.lines if event == "peer link refused"]
+    assert any(f["reason"] == "other_certificate" and "c:6225" in str(f["detail"]) for f in said)
+    theirs = [facts for _, event, facts in c.lines if event == "peer link refused"]
+    assert any(facts["reason"] == "other_certificate" for facts in theirs)
+    certify(c, ("c",))
+    cluster.world.until(cluster.serving)
+
+
+def test_a_place_moves_with_a_certificate_for_its_former_host_too(certify: Certify) -> None:
+    cluster = formed()
+    follower = cluster.followers[0]
+    place = follower.place.name
+    new = moved(cluster, place, "new")
+    certify(new, ("new", place))
+    new.start()
+    cluster.world.until(lambda: follower.stopped is not None)
+    assert follower.stopped is not None
+    assert follower.stopped[0] == 12
+    cluster.world.run(2 * S)
+    assert new.up.raft is not None
+    assert new.up.raft.configuration.is_voter(new.up.raft.me)
+
+    # From now on it is known by its new host as well: the former name may go with the next certificate.
+    certify(new, ("new",))
+    for link in [link for link in new.links if not link.inbound]:
+        new.up.peers.close(link, cluster.world.now_ns)
+    new.end_turn()
+    cluster.world.run(2 * S)
+    assert speaks(cluster.leader, place)
+
+
+def test_a_place_does_not_move_to_a_host_by_that_hosts_word_alone(certify: Certify) -> None:
+    """The address that a process brings is no proof of the place: every node's certificate names some host."""
+    cluster = formed()
+    follower = cluster.followers[0]
+    new = moved(cluster, follower.place.name, "new")
+    certify(new, ("new",))
+    new.start()
+    cluster.world.run(10 * S)
+    assert follower.stopped is None
+    assert new.up.raft is None
+    assert cluster.leader.logged("peer link refused")
+
+
+def test_a_process_that_asks_at_an_address_that_is_not_its_own_is_not_taken(certify: Certify) -> None:
+    cluster = formed()
+    follower = cluster.followers[0]
+    place = follower.place.name
+    new = moved(cluster, place, "new")
+    certify(new, (place,))
+    new.start()
+    cluster.world.run(10 * S)
+    assert follower.stopped is None
+    assert cluster.leader.logged("asks for its place at an address that it has no certificate for")
