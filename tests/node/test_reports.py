@@ -244,3 +244,11 @@ def test_a_leader_is_known_to_serve_only_once_it_does() -> None:
     cluster.leader.kill()
     cluster.world.run(50 * MS)
     assert [machine.up.status()["leader_serves"] for machine in followers] == [False] * 2
+
+
+def test_a_standalone_node_serves_only_once_its_domain_is_recorded() -> None:
+    cluster = Cluster(1)
+    cluster.start()
+    assert cluster.machines[0].up.status()["leader_serves"] is False
+    cluster.settle()
+    assert cluster.machines[0].up.status()["leader_serves"] is True

@@ -79,6 +79,8 @@ async def desk(
         tls = None if context is None else context()
         client, _ = await Client.dial(service.place.client, tls)
         await client.led_by(service.place.client.encode())
+        while not service.node.status()["serving"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         yield Desk(service, client, output)
         client.writer.close()
     finally:

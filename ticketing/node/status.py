@@ -39,7 +39,7 @@ def status(node: Node) -> dict[str, Any]:
         "role": role(node),
         "serving": node.lead is not None and node.lead.serving,
         "leader": None,
-        "leader_serves": node.clients.leader_address is not None,
+        "leader_serves": _leader_serves(node),
         "stopping": node.membership.stopping,
         "membership": node.membership.status(),
         "addresses": {
@@ -71,6 +71,14 @@ def status(node: Node) -> dict[str, Any]:
             }
     facts["counters"] |= {f"lock_{name}": count for name, count in node.figures.counters.items()}
     return facts
+
+
+def _leader_serves(node: Node) -> bool:
+    """Whether somebody is known here to answer clients."""
+    if node.lead is not None:
+        return node.lead.serving
+    # A standalone node names itself to its clients before it serves them.
+    return not node.settings.standalone and node.clients.leader_address is not None
 
 
 def leader_facts(node: Node) -> dict[str, Any] | None:
