@@ -17,7 +17,7 @@ from ticketing.cli.options import new_app
 from ticketing.cli.output import write_line
 from ticketing.client import Ticket, TicketBroker
 from ticketing.config.client_file import Access, read_client_file
-from ticketing.fencing.sqlite import StaleTokenError, create_table, guard
+from ticketing.fencing import StaleTokenError, advance_mark, create_marks
 
 KEY = "event/7/seat/A-12"
 LEASE_S = 30
@@ -132,7 +132,7 @@ class Shop:
         """Gives the seat to `name`, or raises `StaleTokenError` and changes nothing."""
 
         def work(connection: sqlite3.Connection) -> None:
-            guard(connection, ticket.key, ticket.token)
+            advance_mark(connection, ticket.key, ticket.token)
             connection.execute("UPDATE seat SET owner = ?, token = ?", (name, ticket.token))
 
         self._transact(work)
@@ -157,7 +157,7 @@ class Shop:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    create_table(connection)
+    create_marks(connection)
     connection.execute("CREATE TABLE seat (owner TEXT NOT NULL, token INTEGER NOT NULL)")
     connection.execute("INSERT INTO seat VALUES ('nobody', 0)")
 
