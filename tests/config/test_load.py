@@ -243,3 +243,13 @@ def test_metrics_and_chrony_are_switched_on_by_their_keys(tmp_path: Path) -> Non
     more = '\n[admin]\nmetrics_open = true\n[clock]\nchronyc = "/usr/bin/chronyc"\n'
     settings = load(tmp_path, GOOD + more).settings
     assert (settings.metrics_open, settings.chronyc) == (True, "/usr/bin/chronyc")
+
+
+def test_a_tool_of_chrony_that_is_not_there_is_warned_of(tmp_path: Path) -> None:
+    loaded = load(tmp_path, GOOD + '\n[clock]\nchronyc = "/nowhere/chronyc"\n')
+    (warning,) = [str(warning) for warning in loaded.warnings if "chronyc" in str(warning)]
+    assert "/nowhere/chronyc" in warning
+    there = tmp_path / "chronyc"
+    there.write_text("#!/bin/sh\n")
+    there.chmod(0o755)
+    assert not load(tmp_path, GOOD + f'\n[clock]\nchronyc = "{there}"\n').warnings

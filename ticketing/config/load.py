@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -56,6 +57,7 @@ def load_node(path: Path, *, rejoin: bool | None = None) -> LoadedNode:
     tls = _tls(file, model)
     _check_exposure(file, model, places, listen, tls=tls is not None, tokens=bool(tokens))
     _check_timing(file, model)
+    _check_clock(file, model)
     file.refuse_if_wrong()
     raft = model.raft
     node = NodeSettings(
@@ -208,6 +210,14 @@ def _check_exposure(
         )
     if not tokens:
         note("secrets.client_tokens", f"is missing: everybody who reaches the client port is let in{ask}")
+
+
+def _check_clock(file: TomlFile, model: NodeFile) -> None:
+    if model.clock.chronyc and shutil.which(model.clock.chronyc) is None:
+        file.warning(
+            "clock.chronyc",
+            f"there is no program {model.clock.chronyc!r} here: this node would count as one whose clock is off",
+        )
 
 
 def _check_timing(file: TomlFile, model: NodeFile) -> None:
