@@ -7,6 +7,19 @@ import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
+NOT_INSTALLED = 2
+_EXTRA = (
+    "aiohttp",
+    "cryptography",
+    "msgspec",
+    "prometheus_client",
+    "rich",
+    "textual",
+    "tomli_w",
+    "typer",
+    "uvloop",
+)
+"""What the extra `server` brings. Who has installed the client alone has none of it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(words)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA:
+            raise
+        sys.stderr.write(
+            f"ticketing: {missing} is not installed, only the client library is: "
+            "pip install 'ticketing-server[server]'\n"
+        )
+        return NOT_INSTALLED
 
 
 def _leave(code: int) -> int:

@@ -1,5 +1,6 @@
 """The client library: `TicketBroker`, `Ticket`, `TicketError`. Standard library only; see `docs/client.md`."""
 
+from ticketing.client.alias import refuse_published
 from ticketing.client.broker import TicketBroker
 from ticketing.client.errors import IndeterminateCancelledError, TicketError, TicketErrorKind
 from ticketing.client.telemetry import Counters, Event, EventKind
@@ -16,3 +17,5 @@ __all__ = [
     "TicketError",
     "TicketErrorKind",
 ]
+
+refuse_published()
