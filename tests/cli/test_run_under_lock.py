@@ -106,7 +106,7 @@ def test_the_command_has_our_streams_and_its_variables_beat_inherited_ones(run: 
     key, token, domain, seconds = told.split()
     assert (key, token) == ("a/key", "1850000000000000")
     assert domain == "1850000000000000.00112233445566ff"
-    assert 29 < float(seconds) <= 30
+    assert seconds in ("28", "29")
 
 
 def test_arguments_reach_the_command_untouched(run: Start) -> None:

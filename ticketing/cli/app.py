@@ -87,9 +87,10 @@ def root(
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command; returns its exit code. What the user or the network got wrong is told in a line."""
-    if arguments[:1] == ["__complete"]:
-        return _complete(arguments[1:])
-    words, command = _split(list(arguments))
+    given = list(arguments)
+    if given[:1] == ["__complete"]:
+        return _complete(given[1:])
+    words, command = _split(given)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     stdout = sys.stdout

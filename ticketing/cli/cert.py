@@ -29,7 +29,7 @@ Dir = Annotated[
 ]
 
 
-@app.callback()
+@app.callback(epilog="Example: ticketing cert show")
 def cert() -> None:
     """Show and renew the nodes' certificates."""
 

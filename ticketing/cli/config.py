@@ -18,7 +18,7 @@ from ticketing.config.client_file import Typed, find_access
 app = new_app(no_args_is_help=True)
 
 
-@app.callback()
+@app.callback(epilog="Example: ticketing config check ticketing-cluster")
 def config_group() -> None:
     """Check and show configuration files."""
 

@@ -109,19 +109,21 @@ def wait_for_domain(
 ) -> dict[str, Any]:
     """The facts of a node that leads a domain that is none of `known`; what hinders is told, each thing once."""
     deadline_s = clock_s() + WITHIN_S
-    told = ""
+    told: dict[str, None] = {}
+    waits: list[str] = []
     while clock_s() < deadline_s:
         heard = [answer.facts for answer in ask_all(access, "/v1/status") if answer.facts is not None]
         for facts in heard:
             if facts.get("role") == "leader" and facts.get("domain") not in (None, *known):
                 return facts
         waits = sorted({f"{facts.get('place')}: {text}" for facts in heard for text in _waiting_for(facts)})
-        if waits and "; ".join(waits) != told:
-            told = "; ".join(waits)
-            say(f"waiting for {told}")
+        if fresh := [wait for wait in waits if wait not in told]:
+            told.update(dict.fromkeys(fresh))
+            say(f"waiting for {'; '.join(fresh)}")
         sleep(POLL_S)
     raise CommandFailed(
-        f"no domain was formed within {WITHIN_S:g} s" + (f"; waiting for {told}" if told else ""),
+        f"no domain was formed within {WITHIN_S:g} s"
+        + (f"; waiting for {'; '.join(waits)}" if waits else ""),
         ExitCode.UNREACHABLE,
         hint="it is formed as soon as nothing hinders, for 10 minutes; `ticketing status` tells how it stands",
     )

@@ -41,7 +41,7 @@ KeyOption = Annotated[
 ]
 
 
-@app.callback()
+@app.callback(epilog="Example: ticketing locks list stock/")
 def locks() -> None:
     """Show locks with their queues, and end a grant by hand."""
 

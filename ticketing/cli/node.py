@@ -32,7 +32,7 @@ NeededNode = Annotated[
 ]
 
 
-@app.callback()
+@app.callback(epilog="Example: ticketing node list")
 def node() -> None:
     """Run, stop, restart and replace the nodes of a cluster."""
 

@@ -75,7 +75,7 @@ class Replace:
 
     def run(self) -> int:
         """The command: prepares, starts or says how, and follows until the new process votes."""
-        old_id = self._voter()
+        old_id, _ = self._look()
         if not (self._target / "state").exists():
             self._confirm()
         command = OperatorCommand(
@@ -118,18 +118,22 @@ class Replace:
             yes=self._wanted.yes,
         )
 
-    def _voter(self) -> str | None:
-        """NodeId of the voter of the place."""
-        for member in self._leader.get("/v1/members").get("members") or []:
-            if member.get("place") == self._place and member.get("role") == "voter":
-                return str(member.get("node_id"))
-        return None
+    def _look(self) -> tuple[str | None, dict[str, Any] | None]:
+        """NodeId of the place's voter, and what is under way for the place."""
+        told = self._leader.get("/v1/members")
+        voters = (
+            str(row.get("node_id"))
+            for row in told.get("members") or []
+            if row.get("place") == self._place and row.get("role") == "voter"
+        )
+        changes = (row for row in told.get("changes") or [] if row.get("place") == self._place)
+        return next(voters, None), next(changes, None)
 
     def _announce(self, prepared: Prepared) -> bool:
         """Tells the leader. Whether it is all over already."""
         command = prepared.command
         if command is None:
-            return self._change() is None
+            return self._look()[1] is None
         place = prepared.place
         body = {
             "client": place.client,
@@ -173,17 +177,12 @@ class Replace:
                 "or run this again with --start, to start it here. Ctrl-C leaves it to be gone on with later."
             )
 
-    def _change(self) -> dict[str, Any] | None:
-        changes = self._leader.get("/v1/members").get("changes") or []
-        return next((change for change in changes if change.get("place") == self._place), None)
-
     def _follow(self, prepared: Prepared, old_id: str | None) -> None:
         """Until another process is the voter of the place and nothing is under way for it."""
         told = ""
         started = running_here(prepared.folder) is not None
         while True:
-            change = self._change()
-            voter = self._voter()
+            voter, change = self._look()
             if change is None and voter is not None and voter != old_id:
                 return
             if change is not None:
@@ -215,7 +214,7 @@ class Replace:
             running = running_here(prepared.folder) is not None
             former = settle(self._cluster, self._place, prepared.folder, running=running)
             say(f"{home} is the new node's now" + (f"; the former one is {former}" if former else ""))
-        self._tell({"place": self._place, "state": "done", "node_id": self._voter()})
+        self._tell({"place": self._place, "state": "done", "node_id": self._look()[0]})
 
     def _until_ended(self, home: Path) -> None:
         """The process that was replaced ends by itself; its folder is left to it until then."""

@@ -49,7 +49,7 @@ Dir = Annotated[
 ]
 
 
-@app.callback()
+@app.callback(epilog="Example: ticketing token add")
 def token() -> None:
     """Rotate client tokens and peer secrets without a pause: add, use, remove."""
 
