@@ -119,18 +119,6 @@ MUTANTS = (
         "        turn = self._turn_for(state, held.token, renewal, waiter)",
     ),
     Mutant(
-        "a release that does not look at the token",
-        "locks/table.py",
-        "if turn.expect != held.token or (turn.renewal != ANY_RENEWAL and turn.renewal != held.renewal):",
-        "if turn.renewal != ANY_RENEWAL and turn.renewal != held.renewal:",
-    ),
-    Mutant(
-        "an expiry that overtakes an extension",
-        "locks/table.py",
-        "        held.renewal += 1\n",
-        "",
-    ),
-    Mutant(
         "an extension that shortens nothing but counts nothing anew",
         "locks/table.py",
         "        held.stamp_ns = max(held.stamp_ns, stamp_ns)\n",
@@ -171,12 +159,6 @@ MUTANTS = (
         "locks/table.py",
         "                self.ring.extend(command.owners)\n",
         "",
-    ),
-    Mutant(
-        "a restarted process keeps its number",
-        "raft/core.py",
-        "if replica.configurations.knows_otherwise(sender) or sender[0] == replica.me[0]:",
-        "if False:",
     ),
 )
 
