@@ -26,7 +26,7 @@ def clean(svg: str) -> str:
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(
         r"font-family: ?[^;]*;",
-        "font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace;",
+        "font-family: 'DejaVu Sans Mono', Menlo, Consolas, monospace;",
         svg,
     )
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"

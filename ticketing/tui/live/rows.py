@@ -136,7 +136,7 @@ class Rows(ScrollView, can_focus=True):
         if place >= len(self._rows):
             return strip_of((), width, self._styles, self._glyphs)
         over = None
-        if place == self._cursor:
+        if place == self._cursor and (self.has_focus or self._held is not None):
             name = "rows--cursor" if self.has_focus else "rows--resting"
             over = self.get_component_rich_style(name, partial=True)
         return strip_of(self._draw(self._rows[place], width), width, self._styles, self._glyphs, over)

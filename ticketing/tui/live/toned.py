@@ -26,7 +26,9 @@ TONE_CSS = """
 .tone--head { text-style: bold underline; }
 .tone--name { text-style: bold; }
 .tone--bar { color: $text-primary; }
-.tone--changed { text-style: bold reverse; }
+.tone--changed { color: $text-secondary; text-style: bold; }
+App:ansi .tone--changed { color: ansi_magenta; text-style: bold; }
+App:nocolor .tone--changed { text-style: bold underline; }
 App:nocolor .tone--bad { text-style: bold reverse; }
 App:nocolor .tone--warn { text-style: bold; }
 App:ansi .tone--dim { color: ansi_default; text-style: dim; }
