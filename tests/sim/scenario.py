@@ -47,6 +47,7 @@ class Swarm:
         "even_rates",
         "far",
         "frames",
+        "isolations",
         "kills",
         "nodes",
         "pauses",
@@ -85,6 +86,8 @@ class Swarm:
         """The greatest usual delay of every path."""
         self.tight = choice((False, False, True))
         """Election timeouts hardly differ: elections collide."""
+        self.isolations = choice((0, 0, 15, 60))
+        """Leaders that no peer hears any more while clients do: what they append meanwhile is in conflict later."""
 
     def __str__(self) -> str:
         return " ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
@@ -291,6 +294,7 @@ class Scenario:
         self._every(swarm.kills, self._kill)
         self._every(swarm.pauses, self._pause)
         self._every(swarm.cuts, self._cut)
+        self._every(swarm.isolations, self._isolate)
         self._every(swarm.slow, self._slow)
         self._every(swarm.clock_faults, self._clock_fault)
         self._every(swarm.stops, self._stop)
@@ -367,6 +371,29 @@ class Scenario:
             world.say("network", "heal", victim)
 
         world.after(rng.choice((50, 300, 1000, 4000, 12000)) * MS, heal)
+
+    def _isolate(self) -> None:
+        """The leader alone on its side of a cut, or with one other, and with the clients."""
+        world, network, rng = self.world, self.network, self.world.rng
+        leader = self.leader()
+        if leader is None:
+            return
+        others = [name for name in self.machines if name != leader.machine]
+        if rng.random() < 0.3:
+            others.remove(rng.choice(others))
+        pairs = [(leader.machine, other) for other in others]
+        if rng.random() < 0.7:
+            pairs += [(other, leader.machine) for other in others]
+        for pair in pairs:
+            network.cut(*pair)
+        world.say("network", "isolate", f"{leader.machine} from {' '.join(others)}")
+
+        def heal() -> None:
+            for pair in pairs:
+                network.heal(*pair)
+            world.say("network", "heal", leader.machine)
+
+        world.after(rng.choice((500, 900, 1500, 4000)) * MS, heal)
 
     def _slow(self) -> None:
         world, network, rng = self.world, self.network, self.world.rng
