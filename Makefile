@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format sim bench clean
 
 demo: $(STAMP)
 	$(BIN)/ticketing demo
@@ -21,8 +21,15 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# A whole cluster in one thread; SEEDS runs from FIRST on. See docs/simulation.md.
+SEEDS ?= 1000
+FIRST ?= 0
+sim: $(STAMP)
+	$(BIN)/python -m tests.sim --seeds $(FIRST)..$$(($(FIRST) + $(SEEDS) - 1)) --jobs 2
+
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.failover
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ticketing needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
