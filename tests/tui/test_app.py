@@ -432,14 +432,14 @@ async def test_themes_go_round() -> None:
 async def test_quits(key: str) -> None:
     async with FakeCluster() as cluster, watch(cluster) as watched:
         await watched.press(key)
-        await watched.pilot.pause()
+        await watched.settle()
         assert not watched.app.is_running or watched.app._exit
 
 
 async def test_ctrl_c_quits_from_the_filter_too() -> None:
     async with FakeCluster() as cluster, watch(cluster) as watched:
         await watched.press("slash", "a", "ctrl+c")
-        await watched.pilot.pause()
+        await watched.settle()
         assert watched.app._exit
 
 

@@ -40,9 +40,9 @@ async def test_the_first_screen(name: str, size: tuple[int, int], glyphs: Glyphs
         await cluster.kill("node-3")
         async with watch(cluster, size=size, glyphs=glyphs, frozen=True) as watched:
             await watched.until(lambda: watched.app.board.reading.locks, refresh=False)  # type: ignore[union-attr]
-            await watched.pilot.pause()
+            await watched.settle()
             watched.app._show()
-            await watched.pilot.pause()
+            await watched.settle()
             same_as_golden(name, watched.lines())
 
 
@@ -57,7 +57,7 @@ async def test_the_screens_behind_it(name: str, keys: list[str]) -> None:
             await watched.press(*keys)
             if name == "key":
                 await watched.until(lambda: watched.app.board.reading.detail, refresh=False)  # type: ignore[union-attr]
-            await watched.pilot.pause()
+            await watched.settle()
             lines = [
                 line.replace(cluster.nodes["node-1"].address, "127.0.0.1:7225") for line in watched.lines()
             ]

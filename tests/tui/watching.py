@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from textual import events
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -16,6 +18,17 @@ from ticketing.tui.reader import Reader
 from ticketing.tui.render.text import UNICODE, Glyphs
 from ticketing.tui.want import Want
 
+ROUNDS = 4
+_CHARACTERS = {
+    "slash": "/",
+    "space": " ",
+    "question_mark": "?",
+    "plus": "+",
+    "minus": "-",
+    "equals_sign": "=",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+}
 WALL_MS = 1_796_051_045_000
 
 
@@ -46,12 +59,26 @@ class Watched:
         await self.until(lambda: self.shows(text), tries=tries)
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        """One key after the other; returns when all that each of them set off is done."""
+        driver = self.app._driver
+        assert driver is not None
+        for key in keys:
+            name = _character_to_key(key) if len(key) == 1 and not key.isalnum() else key
+            event = events.Key(name, key if len(key) == 1 else _CHARACTERS.get(key))
+            event.set_sender(self.app)
+            driver.send_message(event)
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing is queued: what a key sets off may queue more, a few times over."""
+        for _ in range(ROUNDS):
+            if self.app._exit:
+                return
+            await self.pilot._wait_for_screen()
+            self.app.screen._on_timer_update()
 
     async def write(self, text: str) -> None:
-        await self.pilot.press(
-            *("slash" if char == "/" else "space" if char == " " else char for char in text)
-        )
+        await self.press(*text)
 
     def lines(self) -> list[str]:
         strips = self.app.screen._compositor.render_strips()

@@ -34,7 +34,7 @@ from ticketing.tui.planes import key_path
 from ticketing.tui.reader import Reader
 from ticketing.tui.render.summary import Freshness
 from ticketing.tui.render.text import Cell, Glyphs, Line, Tone, safe
-from ticketing.tui.want import Want, clamped
+from ticketing.tui.want import Want, clamped, rows_for
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "ansi-dark", "ansi-light")
 INTERVALS_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -230,7 +230,7 @@ class TopApp(App[None]):
     def open_key(self, key: str) -> None:
         """Shows one key in full."""
         self.board.watch_key(key)
-        self.ask(key=key, locks=False)
+        self.ask(key=key, locks=False, waiters=rows_for(self.size.height))
         self._push(AdminKeyScreen(self.glyphs, key) if self.admin else KeyScreen(self.glyphs, key))
 
     def open_node(self, place: str) -> None:
