@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Tell
 from tests.cli.planes import Asked, Planes, Reply, error, lock
+from ticketing.cli import acquiring
 from ticketing.cli.errors import CommandFailed
+from ticketing.cli.holder import holder_of
+from ticketing.cli.obtain import Ask
 from ticketing.cli.watching import watch
+from ticketing.config.client_file import Typed, find_access
 
 TOKEN = 1883295816089600
 LIST = """\
@@ -272,3 +277,57 @@ def test_watching_gives_an_object_a_line_and_survives_a_cluster_that_is_away(
 def test_watching_stops_for_what_does_not_pass(planes: Planes, tell: Tell) -> None:
     planes.on("GET", "/v1/locks", error(403, "no_admin_token", "this node has no admin token"))
     assert tell("locks", "list", "--watch")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "cleared"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_only_a_terminal_is_redrawn(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, no_color: str, cleared: bool
+) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def stop(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(lambda: None, every_s=2, as_json=False, sleep=stop)
+    assert ("\x1b" in screen.getvalue()) is cleared
+
+
+FREE = "k is held by another"
+BY_WHOM = "k is held by shop host-a 41 (token 1883295816089600, 12.3 s of its lease left; 2 wait)"
+
+
+@pytest.mark.parametrize("wait_s", [0, 5])
+def test_a_lock_that_was_not_had_names_its_holder(planes: Planes, wait_s: int) -> None:
+    planes.on("GET", "/v1/locks/k", {"lock": lock("k"), "waiters": [], "waiting": 2, "next": None})
+    access = find_access(Typed(), {}, Path.cwd())
+    ask = Ask(key="k", wait_s=wait_s, lease_s=1, budget_s=0)
+    failed = acquiring._with_holder(CommandFailed(FREE, 3), access, ask)
+    assert failed.code == 3
+    assert str(failed) == (
+        BY_WHOM if not wait_s else f"{FREE}: it is held by{BY_WHOM.partition('held by')[2]}"
+    )
+
+
+def test_where_the_holder_is_not_known_nothing_is_made_up(planes: Planes) -> None:
+    access = find_access(Typed(), {}, Path.cwd())
+    assert holder_of(access, "k") == ""  # nothing is served there
+    planes.on("GET", "/v1/locks/k", {"lock": None, "waiters": [], "waiting": 0, "next": None})
+    assert holder_of(access, "k") == ""
+    planes.on("GET", "/v1/locks/k", {"lock": lock("k"), "waiters": [], "waiting": 0, "next": None})
+    assert holder_of(access, "k") != ""
+    asked = len(planes.asked)
+    elsewhere = find_access(Typed(addrs=["other:1"]), {}, Path.cwd())
+    assert holder_of(elsewhere, "k") == ""
+    Path("admin.toml").write_text("nonsense")
+    assert holder_of(access, "k") == ""
+    assert len(planes.asked) == asked

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from ticketing.cli.app import COMMANDS
+from ticketing.cli.errors import CommandFailed
+from ticketing.cli.local_nodes import running_here, start_detached
 from ticketing.cli.main import main
+from ticketing.config.cluster_folder import plan_cluster, write_cluster
+from ticketing.config.edit import set_values
 
 SECRET = "a-secret-that-nobody-may-see"
 
@@ -240,3 +245,25 @@ def test_quick_commands_load_nothing_heavy(command: str) -> None:
         check=False,
     )
     assert done.stdout.splitlines() == ["[]"], done.stderr
+
+
+def test_missing_tls_is_told_by_the_node_alone_and_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = plan_cluster(nodes=3, hosts=("10.0.0.1", "10.0.0.2", "10.0.0.3"), tls=False, now_ms=1)
+    write_cluster(cluster, tmp_path / "c")
+    monkeypatch.setattr("ticketing.server.run.run_node", lambda *_, **__: 0)
+    assert told(capsys, "node", "start", "--config", str(tmp_path / "c/node-1")) == (0, "", "")
+
+
+def test_a_node_that_cannot_start_detached_says_why(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        cluster = plan_cluster(nodes=1, client_port=min(port, 63_000), now_ms=1)
+        write_cluster(cluster, tmp_path / "c")
+        file = tmp_path / "c/node-1/node.toml"
+        set_values(file, {"cluster.nodes[1].client": f"127.0.0.1:{port}"})
+        with pytest.raises(CommandFailed, match="did not start") as failed:
+            start_detached(tmp_path / "c/node-1")
+    assert "in use" in str(failed.value)
+    assert running_here(tmp_path / "c/node-1") is None
