@@ -11,7 +11,7 @@ import sys
 import time
 
 from tests.mutants.copies import Find, copy_of_the_tree, hunt, hunt_for
-from tests.mutants.planted import MUTATIONS
+from tests.mutants.planted import MUTATIONS, UNFOUND
 
 SEEDS = 200
 MINUTES = 5.0
@@ -20,19 +20,18 @@ MINUTES = 5.0
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="some of them only")
+    parser.add_argument("names", nargs="*", help="these only, also of those that are not found yet")
     parser.add_argument("--first", type=int, default=0, help="the seed to begin with")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many for each at most")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="how long for each at most")
     parser.add_argument("--failure", action="store_true", help="print what was violated in full")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - {mutation.name for mutation in MUTATIONS}
+    unknown = set(arguments.names) - {mutation.name for mutation in MUTATIONS + UNFOUND}
     if unknown:
         parser.error(f"no planted bug is named {', '.join(sorted(unknown))}")
     found: dict[str, Find] = {}
-    for mutation in MUTATIONS:
-        if arguments.names and mutation.name not in arguments.names:
-            continue
+    wanted = [mutation for mutation in MUTATIONS + UNFOUND if mutation.name in arguments.names]
+    for mutation in wanted or MUTATIONS:
         began = time.monotonic()
         last = arguments.first + arguments.seeds - 1
         find = hunt_for(mutation, arguments.first, last, arguments.minutes * 60)
