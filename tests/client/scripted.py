@@ -151,7 +151,10 @@ class ServerSession(asyncio.Protocol):
                 leader = self.server.leader
                 self.send(first_line(self.server.address if leader == OWN else leader))
             data = self._handshake.rest
+        assert self._transport is not None
         for opcode, wait, lease, ident, key in self._decoder.feed(data):
+            if self._transport.is_closing():
+                return  # what stood behind the request that ended the session is not looked at
             if opcode == frames.HELLO:
                 self.hello = key
                 continue
