@@ -71,6 +71,9 @@ class FakeNode:
         self.deaf.set()
         self.runner: web.AppRunner | None = None
         self.asked: list[str] = []
+        self.happened: asyncio.Queue[Any] = asyncio.Queue()
+        """What goes to whoever reads its events."""
+        self.readers = 0
         self.busy = 0
         self.busy_max = 0
 
@@ -82,6 +85,8 @@ class FakeNode:
         app.router.add_get("/v1/locks/{key}", self._lock)
         app.router.add_post("/v1/locks/{key}/revoke", self._revoke)
         app.router.add_get("/v1/members", self._members)
+        if lists:
+            app.router.add_get("/v1/events", self._events)
         app.router.add_post("/v1/members/{place}/replace", self._replace)
         app.router.add_post("/v1/transfer", self._transfer)
         self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
@@ -158,6 +163,17 @@ class FakeNode:
             return _json({"revoked": False})
         del self.cluster.locks[key]
         return _json({"revoked": True})
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        self.readers += 1
+        try:
+            while True:
+                await response.write(msgspec.json.encode(await self.happened.get()) + b"\n\n")
+        finally:
+            self.readers -= 1
 
     async def _members(self, _request: web.Request) -> web.Response:
         return _json({"members": [], "changes": self.cluster.changes, "highest_node_id": "3"})

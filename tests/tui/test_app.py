@@ -108,6 +108,28 @@ async def test_a_node_that_hangs_holds_up_nothing() -> None:
         await watched.until_shown("node-3 answers again")
 
 
+async def test_what_nodes_tell_of_themselves_is_in_the_log() -> None:
+    async with FakeCluster() as cluster, watch(cluster) as watched:
+        leader = cluster.nodes["node-1"]
+        await watched.until(lambda: leader.readers == 1, refresh=False)
+        leader.happened.put_nowait(
+            {"kind": "gate", "what": "step", "step_ms": -412, "time_ms": 1_796_051_045_000}
+        )
+        await watched.until(lambda: watched.shows("node-1: its wall clock was set by -412 ms"), refresh=False)
+
+
+async def test_an_event_is_followed_by_a_refresh_without_being_asked() -> None:
+    async with FakeCluster() as cluster, watch(cluster) as watched:
+        leader = cluster.nodes["node-1"]
+        await watched.until(lambda: leader.readers == 1, refresh=False)
+        cluster.elect("node-2")
+        leader.happened.put_nowait({"kind": "leader", "term": "5", "leader": None})
+        await watched.until(lambda: watched.shows("leader node-2 term 5"), refresh=False)
+        leader.happened.put_nowait({"kind": "gap", "lost": 3})
+        await watched.until(lambda: cluster.nodes["node-2"].readers == 1, refresh=False)
+        assert cluster.nodes["node-3"].readers == 0
+
+
 async def test_a_wrong_token_is_told() -> None:
     async with FakeCluster() as cluster:
         cluster.token = "another"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.tui.fake_cluster import FakeCluster
 from tests.tui.test_model import view_of
-from ticketing.tui.events import EVENTS_MAX, EventLog, KeyHistory, changes
+from ticketing.tui.events import EVENTS_MAX, EventLog, KeyHistory, changes, told_event
 from ticketing.tui.model import ClusterView, KeyDetail, lock_row
 
 BEFORE = view_of(FakeCluster())
@@ -95,3 +95,34 @@ def test_a_node_that_had_no_number_in_between_is_told_as_replaced() -> None:
     for number in ("2", "", "", "4"):
         log.add(node(BEFORE, 1, node_id=number), 1)
     assert [event.text for event in log.events][1:] == ["node-2 was replaced: NodeId 2 became 4"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"kind": "leader", "term": "5"}, None),
+        ({"kind": "gap", "lost": 3}, None),
+        ({"kind": "gate", "what": "gate", "gate": "closed"}, None),
+        ({"kind": "gate", "what": "step", "step_ms": 7}, "n: its wall clock was set by +7 ms"),
+        ({"kind": "gate", "what": "step", "step_ms": None}, "n: its wall clock was set by +0 ms"),
+        ({"kind": "overload", "what": "loop", "gaps": 2}, "n: its loop stood still"),
+        ({"kind": "overload", "what": "counts", "counts": {}}, None),
+        (
+            {"kind": "member", "what": "change", "place": "node-2", "stage": "catching_up", "text": "43 %"},
+            "node-2 is being replaced: catching up, 43 %",
+        ),
+        (
+            {
+                "kind": "audit",
+                "event": "lock revoked",
+                "facts": {"key": "[k]", "why": "stuck", "next_token": None},
+            },
+            "n: lock revoked (key [k], why stuck)",
+        ),
+        ({"kind": "audit", "event": 7, "facts": "x"}, "n: "),
+        ({}, None),
+    ],
+)
+def test_what_a_node_tells(line: dict[str, object], told: str | None) -> None:
+    event = told_event(line, "n", 1)
+    assert (None if event is None else event.text) == told

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ticketing.tui.model import ClusterView, KeyDetail, NodeView
+from ticketing.tui.model import ClusterView, KeyDetail, NodeView, table, text, whole
 from ticketing.tui.render.text import Tone
 
 EVENTS_MAX = 200
@@ -90,12 +91,46 @@ def _with_numbers(view: ClusterView, before: ClusterView) -> ClusterView:
     return replace(view, nodes=nodes)
 
 
+TOLD_CHARS_MAX = 200
+
+
+def told_event(line: Mapping[str, Any], place: str, wall_ms: int) -> Event | None:
+    """A line of the event stream of `place` as a line of the log; None for what two readings tell anyway.
+
+    Leader changes are among those: a reading names the former leader too.
+    """
+    moment = whole(line.get("time_ms")) or wall_ms
+    match (line.get("kind"), line.get("what")):
+        case ("gate", "step"):
+            return Event(
+                moment,
+                f"{place}: its wall clock was set by {whole(line.get('step_ms')) or 0:+d} ms",
+                Tone.WARN,
+            )
+        case ("overload", "loop"):
+            return Event(moment, f"{place}: its loop stood still", Tone.WARN)
+        case ("member", "change"):
+            why = text(line.get("text"))
+            stage = text(line.get("stage")).replace("_", " ")
+            told = f"{text(line.get('place'))} is being replaced: {stage}" + (f", {why}" if why else "")
+            return Event(moment, told[:TOLD_CHARS_MAX], Tone.WARN)
+        case ("audit", _):
+            facts = ", ".join(f"{name} {value}" for name, value in table(line.get("facts")).items() if value)
+            told = f"{place}: {text(line.get('event'))}" + (f" ({facts})" if facts else "")
+            return Event(moment, told[:TOLD_CHARS_MAX], Tone.NAME)
+    return None
+
+
 class EventLog:
     """The last events, bounded."""
 
     def __init__(self) -> None:
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._before: ClusterView | None = None
+
+    def note(self, event: Event) -> None:
+        """An event that a node told."""
+        self.events.append(event)
 
     def add(self, view: ClusterView, wall_ms: int) -> bool:
         """Takes a reading; True where something happened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from collections.abc import AsyncGenerator
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -19,6 +20,8 @@ from ticketing.config.addresses import is_loopback, parse_address
 from ticketing.tui.quiet import QUIET
 
 TIMEOUT_S = 3.0
+SILENCE_S = 10.0
+"""A stream without a line for so long has no living node behind it: they write one every three seconds."""
 KEEPALIVE_S = 10.0
 """Shorter than the nodes': a connection that a node is about to close is not used."""
 
@@ -90,6 +93,27 @@ class Planes:
             raise AdminError("unreachable", _reason(error.os_error)) from None
         except (aiohttp.ClientError, OSError) as error:
             raise AdminError("unreachable", f"the connection broke ({type(error).__name__})") from None
+
+    async def lines(self, address: str, path: str, query: dict[str, object]) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer that goes on and on; `AdminError` when it ends or falls silent."""
+        target = f"{self._scheme}://{parse_address(address)}{path}?{urlencode(query, quote_via=quote)}"
+        waits = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=SILENCE_S)
+        try:
+            async with self._session().get(
+                URL(target, encoded=True),
+                headers=self._headers,
+                ssl=self._context or True,
+                timeout=waits,
+                allow_redirects=False,
+            ) as response:
+                if response.status != 200:
+                    _parsed(address, response.status, await _bounded(response, address))
+                # A line is at most as long as the client's buffer: a longer one ends the stream.
+                async for line in response.content:
+                    yield line
+        except (TimeoutError, ValueError, aiohttp.ClientError, OSError) as error:
+            raise AdminError("unreachable", f"the stream broke ({type(error).__name__})") from None
+        raise AdminError("unreachable", "the stream ended")
 
     async def aclose(self) -> None:
         """Ends all connections."""

@@ -22,6 +22,7 @@ from textual.screen import Screen
 
 from ticketing.cli.admin_client import AdminError
 from ticketing.tui.board import Board, is_old
+from ticketing.tui.events import Event
 from ticketing.tui.live.admin_screens import AdminKeyScreen, AdminMainScreen, AdminNodeScreen
 from ticketing.tui.live.base import TopScreen
 from ticketing.tui.live.detail_screens import KeyScreen, NodeScreen
@@ -34,10 +35,13 @@ from ticketing.tui.planes import key_path
 from ticketing.tui.reader import Reader
 from ticketing.tui.render.summary import Freshness
 from ticketing.tui.render.text import Cell, Glyphs, Line, Tone, safe
+from ticketing.tui.stream import Stream
 from ticketing.tui.want import Want, clamped, rows_for
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "ansi-dark", "ansi-light")
 INTERVALS_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+SOON_S = 0.2
+"""A refresh follows so soon upon an event that changes the picture."""
 TICK_S = 1.0
 """How often the age of old data is drawn anew, and whether the terminal is still there."""
 
@@ -102,6 +106,7 @@ class TopApp(App[None]):
         self._pictures = pictures
         self._wake = asyncio.Event()
         self._hurry = False
+        self._soon = False
         self._ended_by: int | None = None
         self._detail_open = False
         if no_color:
@@ -125,6 +130,14 @@ class TopApp(App[None]):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._end_by, number)
         self.run_worker(self._follow(), name="follow", exclusive=True, group="follow", exit_on_error=True)
+        stream = Stream(
+            self.reader.planes,
+            whom=self._whom,
+            noted=self._noted,
+            changed=self._changed,
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        self.run_worker(stream.follow(), name="events", exclusive=True, group="events", exit_on_error=True)
         self.set_interval(TICK_S, self._tick)
 
     async def on_unmount(self) -> None:
@@ -186,6 +199,25 @@ class TopApp(App[None]):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
+
+    def _whom(self) -> tuple[str, str]:
+        reading = self.board.reading
+        return ("", "") if reading is None else (reading.view.leader, reading.leader_address)
+
+    def _noted(self, event: Event) -> None:
+        self.board.log.note(event)
+        if not self.paused:
+            self._show()
+
+    def _changed(self) -> None:
+        """A node says that something is different: the next refresh comes soon, many events make one."""
+        if not self.paused and not self._soon:
+            self._soon = True
+            self.set_timer(SOON_S, self._now)
+
+    def _now(self) -> None:
+        self._soon = False
+        self._wake.set()
 
     def _show(self) -> None:
         for screen in self.screen_stack:

@@ -10,7 +10,7 @@ from ticketing.tui.render.figures import count, duration, rate, sparkline
 from ticketing.tui.render.text import Cell, Glyphs, Line, Tone, safe
 
 SEPARATOR = "  "
-LOOKED_AT = 5_000
+LOOKED_AT = 2_000
 """With a filter a node looks at so many at the head of an order (docs/admin.md); by key at all of them."""
 
 
