@@ -277,6 +277,15 @@ async def test_the_filter_opens_applies_shows_in_the_title_and_clears() -> None:
             assert not watched.shows("filter:")
 
 
+async def test_what_is_typed_in_one_go_behind_the_slash_is_the_filter() -> None:
+    async with FakeCluster() as cluster:
+        some_locks(cluster)
+        async with watch(cluster) as watched:
+            await watched.until_shown("seat/A-12")
+            watched.send(*"/stock/2", "enter")
+            await watched.until(lambda: cursor_key(watched.app) == "stock/2")
+
+
 async def test_escape_leaves_the_filter_as_it_was() -> None:
     async with FakeCluster() as cluster, watch(cluster) as watched:
         await watched.press("slash")

@@ -60,6 +60,12 @@ class Watched:
 
     async def press(self, *keys: str) -> None:
         """One key after the other; returns when all that each of them set off is done."""
+        for key in keys:
+            self.send(key)
+            await self.settle()
+
+    def send(self, *keys: str) -> None:
+        """Keys that come all at once."""
         driver = self.app._driver
         assert driver is not None
         for key in keys:
@@ -67,7 +73,6 @@ class Watched:
             event = events.Key(name, key if len(key) == 1 else _CHARACTERS.get(key))
             event.set_sender(self.app)
             driver.send_message(event)
-            await self.settle()
 
     async def settle(self) -> None:
         """Until nothing is queued: what a key sets off may queue more, a few times over."""

@@ -33,8 +33,14 @@ class MainScreen(TopScreen):
     """Reads only."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        # Before all others: what is typed right behind it belongs into the filter.
         Binding(
-            "slash", "filter", "Filter", id="locks.filter", tooltip="Show the keys that begin with a text"
+            "slash",
+            "filter",
+            "Filter",
+            priority=True,
+            id="locks.filter",
+            tooltip="Show the keys that begin with a text",
         ),
         Binding("s", "next_order", "Sort", id="locks.sort", tooltip="Sort by the next order"),
         Binding(
