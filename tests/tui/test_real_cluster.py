@@ -132,22 +132,25 @@ def test_once_and_json_are_for_files(cluster: DevCluster) -> None:
 class OnTerminal:
     """The dashboard as a process on a terminal of its own."""
 
-    def __init__(self, config: Path, *, ignores_hangup: bool) -> None:
+    def __init__(
+        self, *words: str | Path, ignores_hangup: bool = False, temporary: Path | None = None
+    ) -> None:
         self.master, slave = pty.openpty()
-        words = [sys.executable, "-m", "ticketing", "top", "--config", str(config)]
+        command = [sys.executable, "-m", "ticketing", *map(str, words)]
 
         def before() -> None:
             if ignores_hangup:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
         self.process = subprocess.Popen(
-            words,
+            command,
             stdin=slave,
             stdout=slave,
             stderr=slave,
             start_new_session=True,
             preexec_fn=before,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"},
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+            | ({} if temporary is None else {"TMPDIR": str(temporary)}),
         )
         os.close(slave)
         self.seen = b""
@@ -169,7 +172,7 @@ class OnTerminal:
 
 @pytest.mark.parametrize("ignores_hangup", [False, True])
 def test_it_ends_when_its_terminal_goes_away(cluster: DevCluster, ignores_hangup: bool) -> None:
-    terminal = OnTerminal(cluster.config, ignores_hangup=ignores_hangup)
+    terminal = OnTerminal("top", "--config", cluster.config, ignores_hangup=ignores_hangup)
     try:
         terminal.until(b"node-3")
         os.close(terminal.master)
@@ -179,7 +182,7 @@ def test_it_ends_when_its_terminal_goes_away(cluster: DevCluster, ignores_hangup
 
 
 def test_it_restores_the_terminal_when_it_is_told_to_end(cluster: DevCluster) -> None:
-    terminal = OnTerminal(cluster.config, ignores_hangup=False)
+    terminal = OnTerminal("top", "--config", cluster.config)
     try:
         terminal.until(b"node-3")
         assert b"\x1b[?1049h" in terminal.seen
@@ -191,4 +194,19 @@ def test_it_restores_the_terminal_when_it_is_told_to_end(cluster: DevCluster) ->
         assert b"Traceback" not in seen
     finally:
         terminal.process.kill()
+        os.close(terminal.master)
+
+
+def test_dev_top_opens_it_on_a_lively_cluster_and_takes_all_of_it_down_again(tmp_path: Path) -> None:
+    terminal = OnTerminal("dev", "--top", temporary=tmp_path)
+    try:
+        terminal.until(b"leader ")
+        terminal.until(b"seat/A-")
+        os.write(terminal.master, b"q")
+        terminal.rest()
+        assert terminal.process.wait(timeout=20) == 0
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        terminal.process.terminate()
+        terminal.process.wait(timeout=20)
         os.close(terminal.master)
