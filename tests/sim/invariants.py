@@ -22,8 +22,8 @@ from ticketing.raft.types import Configuration, Entry, EntryKind, Member
 CHECKSUM_EVERY = 16
 """A table is summed up at every index that this divides."""
 
-MEMBER_EVERY = 8
-"""A member in which nothing seems to have changed is looked through after so many turns."""
+MEMBER_EVERY = 32
+"""A log that has only grown is walked from end to end after so many turns; its new entries are looked at at once."""
 
 CLOCKS_KNOWN_NS = 3 * S
 """A sample of a wall clock counts for so long (spec 8)."""
@@ -42,6 +42,7 @@ class Watched:
         "applied",
         "commit_led",
         "last",
+        "last_index",
         "raft",
         "role",
         "serving",
@@ -63,7 +64,8 @@ class Watched:
         self.serving: Lead | None = None
         self.commit_led = 0
         """The commit index of its present lead."""
-        self.standing: tuple[int, Role, int, int, int] | None = None
+        self.standing: tuple[int, Role, int] | None = None
+        self.last_index = 0
         self.skipped = 0
 
 
@@ -120,16 +122,23 @@ class Invariants:
             watched.token = 0
             self._processes[raft.me] = process
         assert watched.witness is not None
-        # The whole log is walked: only where something has changed, and now and then all the same.
-        standing = (raft.term, raft.role, raft.commit_index, raft.last_index, raft.log_base_index)
+        log = raft._replica.log
+        standing = (raft.term, raft.role, log.base_index)
         watched.skipped += 1
-        if standing != watched.standing or watched.skipped > MEMBER_EVERY:
+        # What has only been appended is looked at in `_check_log`.
+        whole = (
+            standing != watched.standing
+            or log.last_index < watched.last_index
+            or watched.skipped > MEMBER_EVERY
+        )
+        if whole:
             watched.standing = standing
             watched.skipped = 0
-            try:
-                watched.witness.observe()
-            except AssertionError as error:
-                raise Violation("member", f"{process.name}: {error}") from error
+        watched.last_index = log.last_index
+        try:
+            watched.witness.observe(whole=whole)
+        except AssertionError as error:
+            raise Violation("member", f"{process.name}: {error}") from error
         self._check_log(process, raft, domain, watched)
         self._check_role(process, raft, domain, watched)
         self._check_applied(process, raft, state, domain, watched)
@@ -155,7 +164,15 @@ class Invariants:
             fresh.append(entry)
             index -= 1
         watched.last = last
+        former = log.entry_at(index) if fresh and index > log.base_index else None
         for entry in reversed(fresh):
+            if former is not None and not (
+                entry.index == former.index + 1
+                and entry.term >= former.term
+                and entry.stamp_ns >= former.stamp_ns
+            ):
+                raise Violation("member", f"{process.name}: {entry} behind {former}")
+            former = entry
             self._check_entry(process, raft, domain, entry)
         if raft._replica.uncommitted_bytes() > raft._replica.settings.uncommitted_bytes_max + 64 * 1024:
             raise Violation("bounded log", f"{process.name}: {raft._replica.uncommitted_bytes()} bytes")
