@@ -115,10 +115,22 @@ def told_event(line: Mapping[str, Any], place: str, wall_ms: int) -> Event | Non
             told = f"{text(line.get('place'))} is being replaced: {stage}" + (f", {why}" if why else "")
             return Event(moment, told[:TOLD_CHARS_MAX], Tone.WARN)
         case ("audit", _):
-            facts = ", ".join(f"{name} {value}" for name, value in table(line.get("facts")).items() if value)
+            facts = ", ".join(_facts(table(line.get("facts"))))
             told = f"{place}: {text(line.get('event'))}" + (f" ({facts})" if facts else "")
             return Event(moment, told[:TOLD_CHARS_MAX], Tone.NAME)
     return None
+
+
+_FIRST = ("key", "token", "place", "of", "why", "reason", "who")
+_LEFT_OUT = ("command", "id", "owner", "incarnation", "domain")
+"""Nothing for eyes: the node's own log has them."""
+
+
+def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Facts of an audit line, what it is about first."""
+    names = [name for name in _FIRST if name in facts]
+    names += [name for name in facts if name not in _FIRST and name not in _LEFT_OUT]
+    return (f"{name} {facts[name]}" for name in names if facts[name] not in (None, ""))
 
 
 class EventLog:
