@@ -115,9 +115,9 @@ def test_a_node_that_had_no_number_in_between_is_told_as_replaced() -> None:
             {
                 "kind": "audit",
                 "event": "lock revoked",
-                "facts": {"key": "[k]", "why": "stuck", "next_token": None},
+                "facts": {"command": "1f", "name": "job", "why": "stuck", "key": "[k]", "next_token": None},
             },
-            "n: lock revoked (key [k], why stuck)",
+            "n: lock revoked (key [k], why stuck, name job)",
         ),
         ({"kind": "audit", "event": 7, "facts": "x"}, "n: "),
         ({}, None),
