@@ -185,7 +185,9 @@ def ticketing(*words: str, stdout: int, **more: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(
-    "words", [["acquire", "--help"], ["config", "show", "--addr", "a:1"]], ids=["help", "result"]
+    "words",
+    [["acquire", "--help"], ["config", "show", "--addr", "a:1"], ["completion", "bash"]],
+    ids=["help", "table", "text"],
 )
 def test_a_reader_that_went_away_is_no_error(words: list[str]) -> None:
     read, write = os.pipe()
@@ -231,11 +233,23 @@ FORBIDDEN = (
 )
 
 
-@pytest.mark.parametrize("command", ["acquire", "release", "status"])
-def test_quick_commands_load_nothing_heavy(command: str) -> None:
+QUICK = ("typer", "pydantic", "msgspec", "http.client", "json", "ticketing.cli.app", "ticketing.node")
+"""What takes longer to load than a lock takes to be had."""
+
+
+@pytest.mark.parametrize(
+    ("command", "forbidden"),
+    [
+        ("acquire", FORBIDDEN + QUICK),
+        ("release", FORBIDDEN + QUICK),
+        ("status", FORBIDDEN),
+        ("locks", FORBIDDEN),
+    ],
+)
+def test_quick_commands_load_nothing_heavy(command: str, forbidden: tuple[str, ...]) -> None:
     program = (
         "import sys; from ticketing.cli.main import main; main(sys.argv[1:]);"
-        f"print([name for name in {FORBIDDEN} if name in sys.modules])"
+        f"print([name for name in {forbidden} if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, command, "k"],

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,9 +26,6 @@ WITHIN_S = 30.0
 
 def environment(config: Path | str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TICKETING_")}
-    # Installed programs have their bytecode; without it every command here takes twice as long.
-    clean.pop("PYTHONDONTWRITEBYTECODE", None)
-    clean["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / "ticketing-tests-bytecode")
     return {**clean, "TICKETING_CONFIG": str(config)}
 
 

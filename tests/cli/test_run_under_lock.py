@@ -219,7 +219,7 @@ def test_each_signal_is_passed_on_once_and_the_childs_code_comes_back(run: Start
 
 def test_after_a_stop_nothing_that_the_command_left_behind_outlives_the_grace(run: Start) -> None:
     deaf = "sh -c \"trap '' INT TERM; echo \\$\\$ >> $MARK; sleep 60; sleep 60\" &"
-    running = run("sh", "-c", f"{deaf} echo $$ >> $MARK; sleep 60", grace=0.3)
+    running = run("sh", "-c", f"{deaf} echo $$ >> $MARK; exec sleep 60", grace=0.3)
     until(lambda: len(running.marks()) == 2)
     running.process.send_signal(signal.SIGINT)
     assert running.finish()[0] == 128 + signal.SIGINT

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from ticketing.cli.admin_shapes import sound
 from ticketing.cli.errors import CommandFailed, ExitCode
 from ticketing.config.addresses import parse_address
 
@@ -155,7 +156,7 @@ def _parsed(address: str, status: int, answer: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise AdminError("not_an_admin_plane", f"{address}: answers, but not as an admin plane does")
     if status < 400:
-        return value
+        return sound(value)
     error = value.get("error")
     if not isinstance(error, dict):
         raise AdminError("not_an_admin_plane", f"{address}: HTTP status {status}")
