@@ -85,6 +85,19 @@ def test_without_any_configuration_it_is_a_mistake(
     assert tell("doctor")[0] == 2
 
 
+def test_on_a_nodes_host_it_goes_by_the_nodes_own_file(
+    tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cluster(plan_cluster(nodes=3, tls=False, client_port=61_000, now_ms=1), tmp_path / "c")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "c/node-2")
+    code, out, _ = tell("doctor", "-o", "json")
+    told = json.loads(out)["findings"]
+    assert code == 9
+    assert {row["subject"] for row in told if row["check"] == "nodes"} == {"node-1", "node-2", "node-3"}
+    assert [row["verdict"] for row in told if row["check"] == "config"] == ["ok"]
+
+
 ACCESS = Access(("10.0.0.1:5225",), "t", "off", Path("client.toml"))
 
 

@@ -32,11 +32,22 @@ def doctor(
     admin_config: AdminConfig = None,
     output: Output = "text",
 ) -> int:
-    """Files and modes, names, ports, certificates, tokens, clocks, versions, limits. Exit code 9 where one fails."""
+    """Files and modes, names, ports, certificates, tokens, clocks, versions, limits. Exit code 9 where one fails.
+
+    On a node's host, without client.toml, it goes by the node.toml that is here.
+    """
     as_json = wants_json(output)
     typed = Typed(config=config, admin_config=admin_config)
-    access = find_access(typed, os.environ, Path.cwd())
-    found = examine(access, *_admin(typed))
+    try:
+        access = find_access(typed, os.environ, Path.cwd())
+    except ConfigError:
+        node = _node_here() if typed == Typed() else None
+        if node is None:
+            raise
+        found = examine(*_as_the_node(node), [], node.file.absolute().parent)
+    else:
+        folder = None if access.file is None else access.file.absolute().parent
+        found = examine(access, *_admin(typed), folder)
     verdicts = [finding.verdict for finding in found]
     if as_json:
         write_json({"ok": FAIL not in verdicts, "findings": [finding._asdict() for finding in found]})
@@ -45,12 +56,13 @@ def doctor(
     return ExitCode.UNHEALTHY if FAIL in verdicts else ExitCode.DONE
 
 
-def examine(access: Access, admin: AdminFacts | None, problems: list[Finding]) -> list[Finding]:
-    """Everything, from what lies here to what the nodes say."""
+def examine(
+    access: Access, admin: AdminFacts | None, problems: list[Finding], folder: Path | None
+) -> list[Finding]:
+    """Everything, from what lies in `folder` to what the nodes say."""
     found = list(problems)
     nodes: list[LoadedNode] = []
-    if access.file is not None:
-        folder = access.file.absolute().parent
+    if folder is not None:
         found += checks.files(folder)
         nodes = _nodes(folder)
     addresses = [*access.addrs, *(address for _, address in (admin.nodes if admin else ()))]
@@ -83,6 +95,27 @@ def _admin(typed: Typed) -> tuple[AdminFacts | None, list[Finding]]:
             Finding("config", "admin.toml", WARN, str(problem), "without it the nodes cannot be asked")
             for problem in error.problems
         ]
+
+
+def _node_here() -> LoadedNode | None:
+    """The node of this folder, whose file is without fault or told with all of them."""
+    if not (Path.cwd() / NODE_FILE).is_file():
+        return None
+    return load_node(Path.cwd())
+
+
+def _as_the_node(loaded: LoadedNode) -> tuple[Access, AdminFacts]:
+    """A way to the cluster by what a node knows itself."""
+    settings = loaded.settings
+    tls = "off" if settings.tls is None else str(settings.tls.ca)
+    token = settings.node.client_tokens[0] if settings.node.client_tokens else ""
+    places = settings.node.places
+    return (
+        Access(tuple(place.client for place in places), token, tls, None),
+        AdminFacts(
+            tuple((place.name, place.admin) for place in places), settings.admin_token, tls, loaded.file
+        ),
+    )
 
 
 def _nodes(folder: Path) -> list[LoadedNode]:

@@ -114,4 +114,7 @@ def _explain(cluster: Cluster, folder: Path) -> None:
             " that was granted is over (at most 250 s) before you start them: they would serve at once."
         )
     elif len(cluster.places) > 1:
-        say("No permit was written: once all nodes run, `ticketing form` makes the domain.")
+        say(
+            "No permit was written: once all nodes run, `ticketing form` makes the domain. It serves 250 s later;"
+            " with --first at once, which is safe where no domain ever ran."
+        )

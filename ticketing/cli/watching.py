@@ -10,7 +10,7 @@ from ticketing.cli.errors import CommandFailed, ExitCode, coloured, say, usage_e
 from ticketing.cli.output import write_line
 
 INTERVAL_S = 2.0
-_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_CLEAR = "\x1b[H\x1b[2J"
 
 
 def watch(
