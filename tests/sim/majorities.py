@@ -6,6 +6,7 @@ the voters (of both halves), and what it takes for acknowledged with the member 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 PRE_VOTE_ANSWER = 2
 """The tag of `messages.PreVoteAnswer`, second byte of its encoding; a granted one ends with msgpack's true."""
 TRUE = 0xC3
+CAUGHT_UP_NS = 1200 * MS
+"""More than an election timeout: how long ago a new voter has to have been up to date."""
 TURN_MAX_NS = 100 * MS
 """In a longer turn a gap of the own loop may have moved what is compared here."""
 
@@ -33,6 +36,8 @@ class Majorities:
     def __init__(self, processes: Mapping[Member, Process]) -> None:
         self._processes = processes
         self._committed: dict[Raft, int] = {}
+        self._stood: dict[Raft, deque[tuple[int, int]]] = {}
+        """By leader: its commit index over the last `CAUGHT_UP_NS`, with the true time of each."""
 
     def after_turn(self, process: Process, raft: Raft) -> None:
         """To be called after every turn."""
@@ -40,6 +45,7 @@ class Majorities:
         if raft.role is not Role.LEADER:
             if before is not None:
                 del self._committed[raft]
+                self._stood.pop(raft, None)
             return
         if before is None:
             before = raft.commit_index
@@ -47,6 +53,7 @@ class Majorities:
         if raft.commit_index > before:
             self._check_commit(process, raft)
         self._check_matches(process, raft)
+        self._check_promoted(process, raft)
 
     def _check_commit(self, process: Process, raft: Raft) -> None:
         index = raft.commit_index
@@ -99,6 +106,27 @@ class Majorities:
                 raise Violation(
                     "what was acknowledged is stored", f"{process.name} and {other.name} differ at {index}"
                 )
+
+    def _check_promoted(self, process: Process, raft: Raft) -> None:
+        """Whoever becomes a voter has what was committed a while ago (spec 9, Replacement)."""
+        now = process.world.now
+        stood = self._stood.setdefault(raft, deque())
+        while len(stood) > 1 and stood[1][0] <= now - CAUGHT_UP_NS:
+            stood.popleft()
+        configuration = raft.configuration
+        fresh = configuration.joint and raft.configuration_index > raft.commit_index
+        if fresh and stood and stood[0][0] <= now - CAUGHT_UP_NS:
+            for voter in configuration.voters:
+                other = self._processes.get(voter)
+                if voter in configuration.outgoing or other is None or other.node.raft is None:
+                    continue
+                if other.node.raft.last_index < stood[0][1]:
+                    raise Violation(
+                        "no lagging voter",
+                        f"{other.name} has {other.node.raft.last_index} of {stood[0][1]} that were committed",
+                    )
+        if not stood or stood[-1][1] != raft.commit_index:
+            stood.append((now, raft.commit_index))
 
 
 def check_pre_vote(process: Process, encoded: bytes | memoryview) -> None:
