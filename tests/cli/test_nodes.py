@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Nobody answers any more once leave was given."""
     waited: list[str] = []
     monkeypatch.setattr(
-        "ticketing.cli.node_stop.wait_until_gone", lambda _access, place, _address: waited.append(place)
+        "ticketing.cli.node_stop.wait_until_gone", lambda _access, place, *_: waited.append(place)
     )
     return waited
 
@@ -208,7 +209,7 @@ class Rolling:
         self._tell()
         return {"accepted": True}
 
-    def _gone(self, _access: object, place: str, _address: str) -> None:
+    def _gone(self, _access: object, place: str, *_: object) -> None:
         self.order.append(place)
         number = int(place[-1])
         self.ids[number] += 10
@@ -263,3 +264,29 @@ def test_a_node_of_this_folder_is_started_again_here(
     monkeypatch.setattr("ticketing.cli.node_restart.start_detached", started.append)
     assert tell("node", "restart", "--node", "2")[0] == 0
     assert [path.name for path in started] == ["node-2"]
+
+
+@pytest.mark.parametrize("then", ["nobody", "another"])
+def test_the_end_of_a_process_is_seen_however_soon_another_one_answers(
+    planes: Planes, tell: Tell, then: str
+) -> None:
+    def leave(_asked: Asked) -> Reply:
+        if then == "another":
+            planes.on("GET", "/v1/status", facts(2, incarnation="999"), "node-2")
+        else:
+            # A server cannot end itself while it answers.
+            threading.Timer(0.05, planes.stop, ("node-2",)).start()
+        return {"leave": True}
+
+    planes.on("POST", "/v1/leave", leave)
+    assert tell("node", "stop", "--node", "2") == (0, "node-2 has stopped\n", "")
+
+
+def test_a_process_that_does_not_end_is_a_failure(
+    planes: Planes, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ticketing.cli.node_stop.GONE_S", 0.05)
+    planes.on("POST", "/v1/leave", {"leave": True})
+    code, _, err = tell("node", "stop", "--node", "2")
+    assert code == 1
+    assert "node-2 was given leave and still answers" in err

@@ -62,6 +62,7 @@ def stop_node(access: AdminAccess, place: str, address: str, *, reason: str) -> 
     """
     body = {"place": place, "reason": reason, "id": new_id()}
     try:
+        life = str(call(access, address, "GET", "/v1/status").get("incarnation"))
         call(access, address, "POST", "/v1/leave", body, timeout_s=LEAVE_S)
     except AdminError as error:
         if error.code == "no_leave":
@@ -70,24 +71,31 @@ def stop_node(access: AdminAccess, place: str, address: str, *, reason: str) -> 
                 hint="it goes on running; `ticketing node can-stop` tells when it may",
             ) from None
         raise failed(error) from None
-    wait_until_gone(access, place, address)
+    wait_until_gone(access, place, address, life)
 
 
 def wait_until_gone(
     access: AdminAccess,
     place: str,
     address: str,
+    life: str,
     *,
     clock_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Until nobody answers there any more."""
+    """Until nobody answers there any more, or another process does: a supervisor may be quick.
+
+    `life`: the incarnation of the process that is to end.
+    """
     deadline_s = clock_s() + GONE_S
     while clock_s() < deadline_s:
         try:
-            call(access, address, "GET", "/livez", timeout_s=1.0)
+            now = call(access, address, "GET", "/v1/status", timeout_s=1.0).get("incarnation")
         except AdminError as error:
             if error.code == "unreachable":
+                return
+        else:
+            if str(now) != life:
                 return
         sleep(_POLL_S)
     raise CommandFailed(f"{place} was given leave and still answers after {GONE_S:g} s")
@@ -128,7 +136,7 @@ def _stop_at_once(access: AdminAccess, answer: Answer, reason: str) -> None:
     except AdminError as error:
         if error.code != "unreachable":  # it may have ended before its answer was out
             raise failed(error) from None
-    wait_until_gone(access, answer.place, answer.address)
+    wait_until_gone(access, answer.place, answer.address, str((answer.facts or {}).get("incarnation")))
 
 
 def can_stop(access: AdminAccess, node: str | None, *, as_json: bool) -> int:
