@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import re
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from tests.client.conftest import MakeServer
 from tests.client.locking import LockServer
+from tests.client.scripted import turns
 from tests.client.test_bridge import Serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def sections() -> dict[str, list[str]]:
+    """The examples of the page by the heading that they stand under."""
+    found: dict[str, list[str]] = {}
+    for part in re.split(r"^#+ ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        heading, _, text = part.partition("\n")
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if blocks:
+            found[heading] = blocks
+    return found
+
+
+EXAMPLES = sections()
+ASYNCHRONOUS, BLOCKING = EXAMPLES.pop("The client library")
+(SCRIPT,) = EXAMPLES.pop("In a script")
+(THREAD_POOL,) = EXAMPLES.pop("In a thread pool")
+NOTEBOOK = EXAMPLES.pop("In a notebook")
+(AIOHTTP,) = EXAMPLES.pop("In an aiohttp application")
+(TELEMETRY,) = EXAMPLES.pop("Telemetry")
 PUBLISHED = """
 from saro_ticketing import TicketBroker
 
@@ -51,7 +74,7 @@ def compiled(source: str, address: str) -> object:
     return compile(source, "<example>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize("source", [block for block in BLOCKS if "await" in block] + [PUBLISHED])
+@pytest.mark.parametrize("source", [ASYNCHRONOUS, PUBLISHED])
 async def test_asynchronous_examples_run(new_server: MakeServer, source: str) -> None:
     server = await new_server()
     locks = LockServer(server)
@@ -63,7 +86,7 @@ async def test_asynchronous_examples_run(new_server: MakeServer, source: str) ->
     assert locks.holder(server.log[0].key) is None
 
 
-@pytest.mark.parametrize("source", [block for block in BLOCKS if "await" not in block] + [PUBLISHED_SYNC])
+@pytest.mark.parametrize("source", [BLOCKING, PUBLISHED_SYNC])
 def test_blocking_examples_run(source: str) -> None:
     serving = Serving()
     try:
@@ -71,6 +94,81 @@ def test_blocking_examples_run(source: str) -> None:
         assert len(serving.server.log) == 2
     finally:
         serving.stop()
+
+
+def run(source: str) -> tuple[list[str], Serving]:
+    """Runs a program against a lock server; what it printed, and what the server saw."""
+    serving = Serving()
+    said: list[str] = []
+    try:
+        names = {"print": lambda *words: said.append(" ".join(map(str, words)))}
+        exec(compiled(source, serving.address), names)  # type: ignore[arg-type]
+        serving.wait_until(lambda: not serving.server.sessions)
+    finally:
+        serving.stop()
+    return said, serving
+
+
+def test_every_example_of_the_page_is_run() -> None:
+    assert not EXAMPLES
+
+
+def test_the_example_works_in_a_script() -> None:
+    said, serving = run(SCRIPT)
+    assert said == ["1"]
+    assert serving.locks.holder(b"report") is None
+
+
+def test_the_example_works_in_a_thread_pool() -> None:
+    said, serving = run(THREAD_POOL)
+    assert sorted(ast.literal_eval(said[0])) == list(range(1, 21))
+    assert not any(serving.locks.holder(b"seat/%d" % number) for number in range(20))
+
+
+def test_the_example_of_telemetry_counts() -> None:
+    said, _ = run(TELEMETRY)
+    assert said[0] == "0 1 1"
+    timeouts, waited_s, held_s = map(float, said[1].split())
+    assert timeouts == 0
+    assert waited_s > 0
+    assert held_s > 0
+
+
+async def test_the_example_works_in_the_cells_of_a_notebook_whose_loop_runs_on(
+    new_server: MakeServer,
+) -> None:
+    server = await new_server()
+    locks = LockServer(server)
+    said: list[object] = []
+    names: dict[str, object] = {"print": said.append}
+    for cell in (NOTEBOOK[0], NOTEBOOK[1], NOTEBOOK[1], NOTEBOOK[2]):
+        running = eval(compiled(cell, server.address), names)  # type: ignore[arg-type]
+        if inspect.iscoroutine(running):
+            # Each cell is a task of its own, and the loop goes on between them.
+            await asyncio.create_task(running)
+        await turns()
+    assert said == [1, 2]
+    assert locks.holder(b"cell") is None
+
+
+async def test_the_example_works_in_an_aiohttp_handler(new_server: MakeServer) -> None:
+    server = await new_server()
+    locks = LockServer(server)
+    names: dict[str, object] = {"__name__": "example"}
+    exec(compiled(AIOHTTP, server.address), names)  # type: ignore[arg-type]
+    app = names["app"]
+    assert isinstance(app, web.Application)
+    async with TestClient(TestServer(app)) as client:
+        answers = await asyncio.gather(*[client.post("/seats/7") for _ in range(10)])
+        assert [answer.status for answer in answers] == [200] * 10
+        assert sorted([(await answer.json())["token"] for answer in answers]) == list(range(1, 11))
+        assert locks.holder(b"seat/7") is None
+        server.answer = lambda asked: asked.busy()
+        refused = await client.post("/seats/7")
+        assert refused.status == 503
+        assert (await refused.text()).startswith("busy: ")
+    await turns()
+    assert not server.open_sessions
 
 
 def test_an_example_that_only_names_addresses_connects_to_nothing() -> None:
