@@ -384,6 +384,18 @@ class TestOddOneOut:
         report_all(machines, 2 * MS)
         assert self.odd(machines, 3 * MS) == ()
 
+    def test_nobody_where_the_others_said_so_of_clocks_that_were_set_since(self) -> None:
+        machines = cluster(0, 0, 10)
+        leader, ahead, behind = machines
+        measure_all(machines, 0)
+        report_all(machines, 2 * MS)
+        ahead.wall_offset += 3600 * S
+        behind.wall_offset -= 3600 * S
+        for other in (ahead, behind):
+            assert exchange(leader, other, 1 * S) is None
+        assert not gate(leader, machines, 1 * S + 3 * MS)
+        assert self.odd(machines, 1 * S + 3 * MS) == ()
+
     def test_nobody_where_we_have_no_fresh_sample(self) -> None:
         machines = cluster(800, 0, 10)
         measure_all(machines, 0)

@@ -152,6 +152,9 @@ class PeerClock:
         if abs(moved_ns) > room_ns:
             self.steps += 1
             self.step_ns = moved_ns
+            # What it said of itself was about the clock that it had: two clocks that are set in the same second must
+            # not have the leader between them give its lead to one of them.
+            self.reported_inside = None
 
     # --- the wall clock
 
