@@ -73,6 +73,10 @@ class NodeProcess:
         self.admin: str = own["admin"]
         self.client_token: str = settings["secrets"]["client_tokens"][0]
         self.admin_token: str = settings["secrets"]["admin_token"]
+        self.environment: dict[str, str] = {}
+        """Set for the processes that are started here, besides what all have."""
+        self.before: tuple[str, ...] = ()
+        """Stands before the command: a program that ends in running it."""
         self._process: subprocess.Popen[bytes] | None = None
         self.paused = False
 
@@ -103,9 +107,9 @@ class NodeProcess:
         assert not self.running, f"{self.place} runs already"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, "node", "start", "--config", str(self.config), *options],
+                [*self.before, *COMMAND, "node", "start", "--config", str(self.config), *options],
                 cwd=self.folder,
-                env=environment(),
+                env=environment(**self.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
