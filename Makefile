@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format sim bench clean
+.PHONY: demo test check format sim bench mutants clean
 
 demo: $(STAMP)
 	$(BIN)/ticketing demo
@@ -27,9 +27,16 @@ FIRST ?= 0
 sim: $(STAMP)
 	$(BIN)/python -m tests.sim --seeds $(FIRST)..$$(($(FIRST) + $(SEEDS) - 1)) --jobs 2
 
+# Draws the pictures of docs/images anew, from a cluster of its own.
+screenshots: $(STAMP)
+	$(BIN)/python -m tests.tui.screenshots
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.failover
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ticketing needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
