@@ -173,6 +173,30 @@ def test_a_process_that_ends_is_told_with_its_last_words(
     assert "run this again with --start" in err
 
 
+@pytest.mark.parametrize(("host", "code"), [(None, 1), ("127.0.0.2", 0)])
+def test_two_processes_of_one_address_are_not_started_on_one_machine(
+    planes: Planes,
+    cluster: Path,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str | None,
+    code: int,
+) -> None:
+    Scene(planes, ["waiting"] * 9)
+    started: list[Path] = []
+
+    def running(folder: Path) -> int | None:
+        return 7 if folder.name == "node-2" or folder in started else None
+
+    monkeypatch.setattr("ticketing.cli.node_replace.running_here", running)
+    monkeypatch.setattr("ticketing.cli.node_replace.start_detached", started.append)
+    to = ["--host", host] if host else []
+    tell("node", "replace", "--node", "2", "--yes", "--no-wait", *to)
+    found, _, err = tell("node", "replace", "--node", "2", "--no-wait", "--start")
+    assert (found, len(started)) == (code, 1 - code)
+    assert ("two cannot" in err) is (code == 1)
+
+
 # --- the folder
 
 

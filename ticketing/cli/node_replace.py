@@ -158,7 +158,8 @@ class Replace:
         if running_here(prepared.folder) is not None:
             say("its process runs here")
         elif self._wanted.start:
-            if self._wanted.host is None and running_here(self._cluster / self._place) is not None:
+            home = self._cluster / self._place
+            if _place_in(home, self._place) == prepared.place and running_here(home) is not None:
                 raise CommandFailed(
                     f"{self._place} runs on this machine and has the same addresses: two cannot",
                     hint=f"`ticketing node restart --node {self._place}` starts it anew; --host moves it",
