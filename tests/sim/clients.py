@@ -34,6 +34,7 @@ class Manners:
         "legacy",
         "outstanding",
         "prefix",
+        "resend",
         "stray",
         "think_ns",
         "waits",
@@ -63,6 +64,8 @@ class Manners:
         self.stray = choice((0.0, 0.1))
         """Acquires at a node that is known not to lead."""
         self.garbage = choice((0.0, 0.0, 0.002))
+        self.resend = 0.0
+        """Requests without an answer that are asked once more on the next session, under the same owner."""
         self.prefix = b"key"
 
     @classmethod
@@ -140,6 +143,7 @@ class Client:
         self._back_off_ns = 100 * MS
         self._to_cancel: list[tuple[int, bytes]] = []
         self._to_release: list[Hold] = []
+        self._to_resend: list[Request] = []
         self._extensions: dict[int, list[tuple[int, Request]]] = {}
         world.after(world.between(0, S), self._connect)
         world.after(S, self._think)
@@ -187,10 +191,15 @@ class Client:
             for request in requests:
                 request.answer = LOST
                 request.answered_ns = world.now
-                if request.op in "AQ" and world.chance(self.manners.cancel_lost):
+                if request.op not in "AQ":
+                    continue
+                if self.manners.resend and world.rng_later.random() < self.manners.resend:
+                    self._to_resend.append(request)
+                elif world.chance(self.manners.cancel_lost):
                     self._to_cancel.append((request.ident, request.key))
         session.open.clear()
         del self._to_cancel[:-SESSIONS_REMEMBERED]
+        del self._to_resend[:-SESSIONS_REMEMBERED]
         self._back_off_ns = 100 * MS if session.ready else min(2 * self._back_off_ns, 3200 * MS)
         wait = 1 * MS if self._hint is not None and session.ready else self._back_off_ns
         world.after(world.between(wait // 2, wait), self._connect)
@@ -223,6 +232,9 @@ class Client:
             for hold in self._to_release:
                 self._release(session, hold)
             self._to_release.clear()
+            for request in self._to_resend:
+                self._resend(session, request)
+            self._to_resend.clear()
         if not self.quiet and len(session.open) < manners.outstanding:
             if session.leads or world.chance(manners.stray):
                 self.acquire(session)
@@ -242,6 +254,23 @@ class Client:
         self._send(session, request, "acquire", encode(wait, lease, owner, key))
         if wait and world.chance(manners.cancel):
             world.after(world.between(0, wait * S), lambda: self._cancel_if_open(session, request))
+
+    def _resend(self, session: Session, lost: Request) -> None:
+        """The same request once more, as published clients do: its lease counts from the first time."""
+        left_ns = max(lost.sent_ns + lost.wait * S - self.world.now, 0)
+        copy = Request(
+            lost.op,
+            lost.key,
+            lost.ident,
+            session.number,
+            self.world.now,
+            wait=-(-left_ns // S),
+            lease=lost.lease,
+        )
+        copy.first_ns = lost.first_ns
+        encode = frames.encode_acquire if copy.op == "A" else frames.encode_q
+        self._send(session, copy, "acquire", encode(copy.wait, copy.lease, copy.ident, copy.key))
+        copy.clock_ns = lost.clock_ns
 
     def _cancel_if_open(self, session: Session, request: Request) -> None:
         if request.answer is None and self._session is session and self.alive:

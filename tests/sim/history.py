@@ -14,10 +14,6 @@ from tests.sim.world import MS, S, Violation
 SURE = 997
 """Per mille of a lease that has passed at least where the node's clock shows all of it: both clocks within rho."""
 
-STALE_NS = 2 * S
-"""A leader that a majority has left may say so much later that a key is not free: `T` promises no more than that
-nothing was acquired."""
-
 LOST = "lost"
 """In place of an answer: the session ended first."""
 
@@ -29,6 +25,7 @@ class Request:
         "answer",
         "answered_ns",
         "clock_ns",
+        "first_ns",
         "ident",
         "key",
         "lease",
@@ -50,6 +47,8 @@ class Request:
         """The owner of an `A`, `Q` or `C`, the token of an `R` or `X`."""
         self.session = session
         self.sent_ns = sent_ns
+        self.first_ns = sent_ns
+        """When it was sent for the first time, where this is a copy of one that got no answer."""
         self.wait = wait
         self.lease = lease
         self.clock_ns = 0
@@ -107,6 +106,16 @@ class History:
         """By session: (at, sent): at that time it was clear that all that was sent until `sent` had been read."""
         self.bounds_are_wide = True
         """No limit of the nodes was so low that these clients could meet it."""
+        self.stale_ns = 2 * S
+        """A leader that a majority has left may say so much later that a key is not free: `T` promises no more than
+        that nothing was acquired.
+        """
+        self.domains: list[tuple[int, int]] = []
+        """First token, and when it formed, of each domain, in order."""
+        self.apart = False
+        """Domains followed each other without the wait between them: only within each one is a key held once."""
+        self.revoked: dict[int, int] = {}
+        """By token: when an operator began to end its ownership."""
         self.on_cancel_answered: Callable[[int, bytes], None] = lambda _owner, _key: None
         """Called when a client reads the answer to a `C`."""
 
@@ -114,6 +123,14 @@ class History:
         """Raises `Violation` for the first rule that was broken. Beyond rho nothing is promised of time."""
         for rule in (*TIMED_RULES, *RULES) if rates_hold else RULES:
             rule(self)
+
+    def end_ns(self, hold: Hold) -> int:
+        """Until when it was a hold for its holder and the operators."""
+        return min(hold.end_ns, self.revoked.get(hold.token, hold.end_ns))
+
+    def formed_after(self, token: int) -> int | None:
+        """When a domain after the one that this token is of had formed."""
+        return next((formed_ns for first_token, formed_ns in self.domains if first_token > token), None)
 
     def of_key(self) -> dict[bytes, list[Hold]]:
         """The holds of each key in token order."""
@@ -126,13 +143,22 @@ class History:
 def one_holder(history: History) -> None:
     """No two overlapping valid holds of one key."""
     for holds in history.of_key().values():
-        valid = sorted((h for h in holds if h.from_ns < h.end_ns), key=lambda h: h.from_ns)
-        latest: Hold | None = None
-        for hold in valid:
-            if latest is not None and hold.from_ns < latest.end_ns:
-                raise Violation("one holder", f"{latest!r} and {hold!r}")
-            if latest is None or hold.end_ns > latest.end_ns:
-                latest = hold
+        domains: dict[int | None, list[Hold]] = {}
+        for hold in holds:
+            if hold.from_ns < history.end_ns(hold):
+                domain = history.formed_after(hold.token) if history.apart else None
+                domains.setdefault(domain, []).append(hold)
+        for valid in domains.values():
+            _held_in_turn(history, sorted(valid, key=lambda hold: hold.from_ns))
+
+
+def _held_in_turn(history: History, valid: list[Hold]) -> None:
+    latest: Hold | None = None
+    for hold in valid:
+        if latest is not None and hold.from_ns < history.end_ns(latest) and hold.token != latest.token:
+            raise Violation("one holder", f"{latest!r} and {hold!r}")
+        if latest is None or history.end_ns(hold) > history.end_ns(latest):
+            latest = hold
 
 
 def tokens_rise(history: History) -> None:
@@ -146,8 +172,8 @@ def tokens_rise(history: History) -> None:
     read = sorted(history.holds, key=lambda hold: hold.from_ns)
     position = 0
     highest: Hold | None = None
-    for hold in sorted(history.holds, key=lambda hold: hold.request.sent_ns):
-        while position < len(read) and read[position].from_ns < hold.request.sent_ns:
+    for hold in sorted(history.holds, key=lambda hold: hold.request.first_ns):
+        while position < len(read) and read[position].from_ns < hold.request.first_ns:
             if highest is None or read[position].token > highest.token:
                 highest = read[position]
             position += 1
@@ -179,7 +205,7 @@ def refusals_are_facts(history: History) -> None:
     for request in history.requests:
         if request.op not in "AQ" or not request.wait or not 1 <= request.lease <= 250 or request.wait > 255:
             continue
-        passed_ns = request.answered_ns - request.sent_ns
+        passed_ns = request.answered_ns - request.first_ns
         at = cancelled.get(request.ident)
         if request.answer == "T" and (at is None or at > request.answered_ns):
             # A grant whose lease ran out before it could be answered is answered `T` as well (spec 4).
@@ -192,11 +218,11 @@ def refusals_are_facts(history: History) -> None:
 
 def not_free_is_a_fact(history: History) -> None:
     """`T` at once says that somebody else had, or was about to have, the key."""
-    others: dict[bytes, list[tuple[int, int, int]]] = {}
+    others: dict[bytes, list[tuple[int, int, Request]]] = {}
     released: dict[int, int] = {}
     for request in history.requests:
         if request.op == "R" and request.answer in ("R", "N"):
-            released.setdefault(request.ident, request.answered_ns + STALE_NS)
+            released.setdefault(request.ident, request.answered_ns + history.stale_ns)
     cancels = _cancels(history)
     for request in history.requests:
         if request.op in "AQ":
@@ -206,14 +232,14 @@ def not_free_is_a_fact(history: History) -> None:
                 until = request.answered_ns  # until then it may have waited
             elif request.answer in ("A", "G"):
                 until = min(until, released.get(request.token, until))
-            others.setdefault(request.key, []).append((request.sent_ns, until, request.ident))
+            others.setdefault(request.key, []).append((request.sent_ns, until, request))
     for request in history.requests:
         if request.answer != "T" or request.wait or (request.ident, request.key) in cancels:
             continue
         rivals = others.get(request.key, ())
         if not any(
-            sent < request.answered_ns and until > request.sent_ns and owner != request.ident
-            for sent, until, owner in rivals
+            sent < request.answered_ns and until > request.sent_ns and rival is not request
+            for sent, until, rival in rivals
         ):
             raise Violation("T without a holder", f"{request!r}")
 
@@ -234,10 +260,13 @@ def endings_are_facts(history: History) -> None:
         hold = holds.get(request.ident)
         if request.answer == "N":
             if hold is not None and request.key == hold.key:
-                _check_not_held(request, hold, cancels, first_release)
+                _check_not_held(history, request, hold, cancels, first_release)
             continue
         if hold is None or hold.key != request.key:
             continue  # a token out of thin air, or one that another life of the client was given
+        formed_ns = history.formed_after(hold.token)
+        if formed_ns is not None and formed_ns < request.sent_ns:
+            raise Violation("a ticket of a former domain", f"{request!r}, but {hold!r}")
         for later in keys[hold.key]:
             if later.token > hold.token and later.from_ns < request.sent_ns:
                 raise Violation(f"{request.answer} after the next grant", f"{request!r}, but {later!r}")
@@ -248,10 +277,17 @@ def endings_are_facts(history: History) -> None:
 
 
 def _check_not_held(
-    request: Request, hold: Hold, cancels: dict[tuple[int, bytes], int], first_release: dict[int, Request]
+    history: History,
+    request: Request,
+    hold: Hold,
+    cancels: dict[tuple[int, bytes], int],
+    first_release: dict[int, Request],
 ) -> None:
     grant = hold.request
-    earliest_end = grant.sent_ns + grant.lease * S * SURE // 1000
+    for ended_ns in (history.formed_after(hold.token), history.revoked.get(hold.token)):
+        if ended_ns is not None and ended_ns < request.answered_ns:
+            return
+    earliest_end = grant.first_ns + grant.lease * S * SURE // 1000
     if request.answered_ns >= earliest_end:
         return
     cancelled = cancels.get((grant.ident, grant.key))
@@ -271,7 +307,8 @@ def first_come_first_served(history: History) -> None:
     granted: dict[bytes, list[Hold]] = {}
     for hold in history.holds:
         request = hold.request
-        if request.wait and request.session not in history.ended_sessions:
+        asked_once = request.first_ns == request.sent_ns
+        if request.wait and asked_once and request.session not in history.ended_sessions:
             granted.setdefault(hold.key, []).append(hold)
     for holds in granted.values():
         holds.sort(key=lambda hold: hold.request.sent_ns)

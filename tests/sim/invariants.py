@@ -9,9 +9,9 @@ from __future__ import annotations
 from tests.sim.history import Request
 from tests.sim.majorities import Majorities
 from tests.sim.process import Process
-from tests.sim.world import MS, Clock, S, Violation, World
+from tests.sim.world import MS, S, Violation, World
 from ticketing.locks.codec import decode_commands
-from ticketing.locks.commands import Extend, LockCommand, Turn
+from ticketing.locks.commands import Extend, LockCommand, Revoke, Turn
 from ticketing.node.lead import Lead
 from ticketing.node.state import ReplicatedState
 from ticketing.raft.core import Raft
@@ -72,7 +72,11 @@ class Watched:
 class Domain:
     """What is known of one domain by all its processes together."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_token: int, formed_ns: int) -> None:
+        self.first_token = first_token
+        self.formed_ns = formed_ns
+        """When the first of its members knew of it."""
+        self.highest_token = first_token
         self.leaders: dict[int, Member] = {}
         self.decided: dict[int, tuple[int, Fact]] = {}
         """By index: term and content of what was committed."""
@@ -87,15 +91,14 @@ class Domain:
 
 
 class Invariants:
-    """The watch over one run. `places` are the machines' clocks; `rates_hold` is false beyond the promised rates."""
+    """The watch over one run. `rates_hold` is false beyond the promised rates."""
 
-    def __init__(self, world: World, clocks: dict[str, Clock], *, rates_hold: bool, delta_ns: int) -> None:
+    def __init__(self, world: World, *, rates_hold: bool, delta_ns: int) -> None:
         self.world = world
         self.domains: dict[str, Domain] = {}
         self.grants = 0
         self.snapshots = 0
         self.leads = 0
-        self._clocks = clocks
         self._rates_hold = rates_hold
         self._delta_ns = delta_ns
         self._watched: dict[Process, Watched] = {}
@@ -113,7 +116,9 @@ class Invariants:
             watched = self._watched[process] = Watched()
         if raft is None or state is None:
             return
-        domain = self.domains.setdefault(state.domain.domain_id, Domain())
+        domain = self.domains.get(state.domain.domain_id)
+        if domain is None:
+            domain = self._new_domain(process, state)
         if watched.raft is not raft:
             watched.raft = raft
             watched.witness = Witness(raft)
@@ -146,6 +151,17 @@ class Invariants:
         if node.lead is not None:
             self._check_desk(process, node.lead)
         watched.role = raft.role
+
+    def _new_domain(self, process: Process, state: ReplicatedState) -> Domain:
+        """A domain has formed: all its tokens are above every earlier one's."""
+        first_token = state.domain.first_token
+        domain = self.domains[state.domain.domain_id] = Domain(first_token, self.world.now)
+        for earlier in self.domains.values():
+            if earlier is not domain and earlier.highest_token >= first_token:
+                raise Violation(
+                    "tokens rise", f"{process.name} forms {state.domain.shown}: {earlier.highest_token}"
+                )
+        return domain
 
     # --- the log
 
@@ -210,18 +226,25 @@ class Invariants:
 
     def _check_proposed(self, process: Process, raft: Raft, domain: Domain, entry: Entry) -> None:
         """A leader has just appended these commands."""
-        commands: list[LockCommand] = decode_commands(entry.data)
+        commands: list[LockCommand] = [
+            command.turn if isinstance(command, Revoke) else command
+            for command in decode_commands(entry.data)
+        ]
         grants = [command for command in commands if isinstance(command, Turn) and command.owner]
         if grants:
             self.grants += len(grants)
             self._proposed.update((command.owner, None) for command in grants)
             self._check_gate(process, raft)
+            if domain is not next(reversed(self.domains.values())):
+                raise Violation("one domain", f"{process.name} grants although a newer domain has formed")
         lead, state = process.node.lead, process.node.state
-        if lead is None or state is None or lead.term != entry.term or process.carried_over:
+        if lead is None or state is None or lead.term != entry.term or process.gate_closed_since_decided:
             return
         for command in commands:
             if isinstance(command, Turn) and not command.owner and lead.desk.gate_open:
-                self._check_hand_over(process, lead, command)
+                held = state.table.held.get(command.key)
+                if held is None or held.token == command.expect:  # else it has no effect
+                    self._check_hand_over(process, lead, command)
 
     def _check_gate(self, process: Process, raft: Raft) -> None:
         """No grant while a majority's wall clocks are not known to be near the leader's."""
@@ -253,7 +276,7 @@ class Invariants:
         waiter = state.first
         while waiter is not None:
             if (
-                waiter.read_ns < process.turn_began_ns
+                waiter.read_ns < process.decided_from_ns
                 and waiter.due_ns > process.clock.elapsed_ns()
                 and not waiter.session.ended
                 and waiter.owner not in lead.desk.cancelling
@@ -316,6 +339,7 @@ class Invariants:
         if token < watched.token:
             raise Violation("tokens rise", f"{process.name}: {watched.token}, then {token}")
         watched.token = token
+        domain.highest_token = max(domain.highest_token, token - 1)
         if upto % CHECKSUM_EVERY == 0 and state.applied_index == upto:
             found = state.checksum()
             if domain.sums.setdefault(upto, found) != found:
@@ -336,7 +360,8 @@ class Invariants:
         state = process.node.state
         assert state is not None
         appended_ns = domain.appended_ns[entry.index, entry.term]
-        for command in decode_commands(entry.data):
+        for decoded in decode_commands(entry.data):
+            command = decoded.turn if isinstance(decoded, Revoke) else decoded
             if isinstance(command, Turn | Extend):
                 held = state.table.held.get(command.key)
                 if held is not None:

@@ -53,6 +53,7 @@ class Process:
         network: Network,
         clock: Clock,
         disk: Disk,
+        machine: str,
         settings: NodeSettings,
         places: dict[str, str],
         temper: Temper,
@@ -64,15 +65,17 @@ class Process:
         self.network = network
         self.clock = clock
         self.name = name
-        self.machine = settings.place
+        self.machine = machine
         self.born_ns = world.now
         self.alive = True
         self.paused = False
         self.stopping = False
         self.turn_began_ns = 0
         """The elapsed clock when the present turn began."""
-        self.carried_over = False
-        """At its beginning something that was decided, or held, before had not been proposed yet."""
+        self.decided_from_ns = 0
+        """What is proposed in this turn was decided in one that began then, or later: most often in this one."""
+        self.gate_closed_since_decided = False
+        """Within these turns the leader's gate was closed, or requests were held back from its desk."""
         self.started = False
         self._temper = temper
         self._observe = observe
@@ -98,8 +101,13 @@ class Process:
         self._flush_asked = True
         lead = self.node.lead if self.started else None
         held = self.started and bool(self.node.clients._held)
-        self.carried_over = lead is not None and (lead.desk.has_pending or held)
         self.turn_began_ns = self.clock.elapsed_ns()
+        carried_over = lead is not None and (lead.desk.has_pending or bool(lead._entries))
+        if not carried_over:
+            self.decided_from_ns = self.turn_began_ns
+        # The desk still shows the gate of the turn before.
+        closed = lead is not None and not lead.desk.gate_open
+        self.gate_closed_since_decided = held or (carried_over and (closed or self.gate_closed_since_decided))
 
     def finishing(self, end: End) -> None:
         """The last bytes of a session are out: what it still sends is discarded, for a while."""

@@ -33,6 +33,10 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
+    def lose(self) -> None:
+        """Another disk, an empty one; what was still being written went to the old one."""
+        self.files = {}
+
 
 class SimLink(Link):
     """A peer link with its end of the connection."""

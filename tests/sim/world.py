@@ -19,6 +19,9 @@ WALL_START_NS = 1_900_000_000 * S
 """Unix time at the beginning of a run."""
 
 
+LATER = 0x9E3779B97F4A7C15
+
+
 class Violation(AssertionError):  # noqa: N818 - what the simulator looks for, not an error of its own
     """Something happened that the service promises never to happen."""
 
@@ -34,6 +37,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = Random(seed)
+        self.rng_later = Random(seed ^ LATER)
+        """For what joined the swarm later: runs that draw none of it are what they were."""
         self.now = 0
         self.events = 0
         self.log: Callable[[str], None] | None = None
