@@ -108,10 +108,11 @@ def test_the_command_without_the_extra_says_what_to_install(words: list[str]) ->
 
 
 def test_acquire_from_a_command_line_needs_no_more_than_the_client() -> None:
-    words = ["acquire", "key", "--addr", "127.0.0.1:1", "--wait", "0"]
+    words = ["acquire", "key"]
     done = run(f"import sys; from ticketing.cli.main import main; sys.exit(main({words!r}))")
+    # It gets as far as looking for its cluster.
+    assert "no cluster is configured" in done.stderr
     assert "not installed" not in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_every_package_of_the_extra_that_is_missing_is_told_so() -> None:

@@ -23,7 +23,7 @@ def objects() -> Counter[str]:
     """The client's own, by class."""
     gc.collect()
     kinds = (type(thing) for thing in gc.get_objects())
-    return Counter(kind.__qualname__ for kind in kinds if kind.__module__.startswith("ticketing."))
+    return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("ticketing."))
 
 
 def client_bytes() -> int:

@@ -157,7 +157,7 @@ async def test_what_was_not_sent_goes_to_the_next_session_as_the_same_request(
     session.pause_writing()  # as its transport does when it is full
     unsent = [asyncio.ensure_future(broker.acquire(f"unsent-{n}", 60, 30, 0)) for n in range(10)]
     await turns()
-    owners = [request.owner for request in session.requests()][:10]
+    requests = session.requests()[:10]
     first.refuse_connections = True
     first.open_sessions[0].end()
     await turns()
@@ -167,7 +167,7 @@ async def test_what_was_not_sent_goes_to_the_next_session_as_the_same_request(
     second.tell(frames.encode_leader(second.address))
     asked = [await second.next() for _ in range(20)]
     assert [one.key for one in asked if one.opcode == frames.Q] == [b"unsent-%d" % n for n in range(10)]
-    assert [one.ident for one in asked if one.opcode == frames.Q] == owners
+    assert [one.ident for one in asked if one.opcode == frames.Q] == [one.owner for one in requests]
     assert len(first.log) == 10
     for one in asked:
         if one.opcode == frames.Q:

@@ -8,7 +8,6 @@ ends the call.
 from __future__ import annotations
 
 import asyncio
-import os
 
 from ticketing.client.clock import MILLISECOND, SECOND
 from ticketing.client.cluster import Cluster, refusal_kind
@@ -25,7 +24,7 @@ from ticketing.client.requests import (
     Acquire,
 )
 from ticketing.client.telemetry import EventKind, Teller, failure_detail
-from ticketing.protocol.fields import OWNER_BYTES, escaped, new_owner
+from ticketing.protocol.fields import escaped
 from ticketing.protocol.frames import BUSY, GRANTED, GRANTED_WAITED, NOT_LEADING, TIMEOUT
 
 RETRY_MIN_NS = 10 * MILLISECOND
@@ -61,7 +60,7 @@ async def acquire(
     now = cluster.turn_ns()
     wait_end_ns = now + wait_ns if wait_ns else 0
     future: asyncio.Future[int] = cluster.loop.create_future()
-    request = Acquire(future, key, new_owner(os.urandom(OWNER_BYTES)), wait_end_ns, lease_s)
+    request = Acquire(future, key, wait_end_ns, lease_s)
     cluster.place(request, now)
     again = 0
     while True:
@@ -78,7 +77,7 @@ async def acquire(
                 raise TicketError(TicketErrorKind.NOT_CONNECTED, "no node that was asked leads")
             await _pause(cluster, again, wait_end_ns)
         future = cluster.loop.create_future()
-        request = Acquire(future, key, new_owner(os.urandom(OWNER_BYTES)), wait_end_ns, lease_s)
+        request = Acquire(future, key, wait_end_ns, lease_s)
         request.named = True
         cluster.place(request)
     if outcome != GRANTED_WAITED and outcome != GRANTED:

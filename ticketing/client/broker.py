@@ -29,6 +29,7 @@ from ticketing.client.clock import SECOND, Clock, elapsed_ns
 from ticketing.client.cluster import Cluster, Settings
 from ticketing.client.domain import Domains
 from ticketing.client.errors import TicketError, TicketErrorKind
+from ticketing.client.requests import Acquire
 from ticketing.client.telemetry import EventKind, OnEvent, Teller
 from ticketing.client.ticket import Ticket
 from ticketing.client.tls import TlsMode
@@ -132,6 +133,9 @@ class TicketBroker:
         if cluster is None or cluster.closed or cluster.loop is not loop:
             cluster = self._bound(loop)
         if cluster.loop is loop:
+            if self._settings.teller is None:
+                request, end_ns = await acquire(cluster, raw, wait_ns, lease_s, budget_ns)
+                return self._ticket(request, end_ns, auto)
             return await self._acquire(cluster, raw, wait_ns, lease_s, budget_ns, auto)
         self._check_running(cluster)
         make = partial(self._acquire, cluster, raw, wait_ns, lease_s, budget_ns, auto)
@@ -167,14 +171,18 @@ class TicketBroker:
         teller = self._settings.teller
         if teller is None:
             request, end_ns = await acquire(cluster, key, wait_ns, lease_s, budget_ns)
-        else:
-            request, end_ns = await acquire_told(teller, cluster, key, wait_ns, lease_s, budget_ns)
+            return self._ticket(request, end_ns, auto)
+        request, end_ns = await acquire_told(teller, cluster, key, wait_ns, lease_s, budget_ns)
+        ticket = self._ticket(request, end_ns, auto)
+        ticket._began_ns = request.read_ns
+        return ticket
+
+    def _ticket(self, request: Acquire, end_ns: int, auto: AutoExtension | None) -> Ticket:
         session = request.session
         assert session is not None
-        ticket = Ticket(self, self._clock, key, request.token, session.domain, lease_s, end_ns, auto)
-        if teller is not None:
-            ticket._began_ns = request.read_ns
-        return ticket
+        return Ticket(
+            self, self._clock, request.key, request.token, session.domain, request.lease, end_ns, auto
+        )
 
     async def release(self, key: str, token: int) -> bool:
         """Releases a grant of which only key and token are known. As `Ticket.release`."""

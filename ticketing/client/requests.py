@@ -34,7 +34,7 @@ SHUT = 4
 
 
 class Acquire:
-    """One request for a key, under an owner of its own that is never used again."""
+    """One request for a key, under an owner of its own that is drawn when it is sent and never used again."""
 
     __slots__ = (
         "answer_by_ns",
@@ -54,6 +54,7 @@ class Acquire:
     )
 
     # Set when it is sent.
+    owner: int
     sent_ns: int
     """Before its first byte could leave."""
     answer_by_ns: int
@@ -62,13 +63,10 @@ class Acquire:
     token: int
     waited_ms: int
 
-    def __init__(
-        self, future: asyncio.Future[int], key: bytes, owner: int, wait_end_ns: int, lease: int
-    ) -> None:
+    def __init__(self, future: asyncio.Future[int], key: bytes, wait_end_ns: int, lease: int) -> None:
         self.future = future
         """Given the outcome. Its caller may have cancelled it; `state` and `outcome` hold all the same."""
         self.key = key
-        self.owner = owner
         self.wait_end_ns = wait_end_ns
         """0 for a try without wait."""
         self.lease = lease

@@ -8,6 +8,9 @@ provably unsent; from the reading of the clock before that write on any byte of 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple, Protocol, cast
 
 from ticketing.client.alarm import NEVER, Alarm
@@ -25,7 +28,7 @@ from ticketing.client.requests import (
 )
 from ticketing.protocol import frames
 from ticketing.protocol.decoder import ReplyDecoder
-from ticketing.protocol.fields import OWNER_TOP_BIT, escaped
+from ticketing.protocol.fields import OWNER_BYTES, OWNER_TOP_BIT, escaped
 from ticketing.protocol.frames import (
     BUSY,
     ERROR,
@@ -64,6 +67,7 @@ BATCH = 1024
 # Encoders of the protocol assert what `arguments` has checked; the hot ones are spelled out here.
 _pack_acquire = frames.ACQUIRE_HEADER.pack
 _pack_id = frames.ID_HEADER.pack
+_owners = Struct(">Q").iter_unpack
 
 # What a node says of itself, or others of it.
 UNKNOWN = 0
@@ -288,6 +292,7 @@ class Session(asyncio.BufferedProtocol):
         earliest = NEVER
         opcode = Q if self.extended else frames.ACQUIRE
         parts = []
+        drawn: Iterator[tuple[int]] | None = None
         for item in batch:
             if type(item) is Acquire:
                 # A cancelled caller may not have run yet.
@@ -301,9 +306,13 @@ class Session(asyncio.BufferedProtocol):
                         continue
                 item.state = SENT
                 item.sent_ns = now
+                if drawn is None:
+                    # One draw for all of this write, as it is a call of the system.
+                    drawn = _owners(os.urandom(OWNER_BYTES * len(batch)))
+                owner = item.owner = next(drawn)[0] | OWNER_TOP_BIT
                 answer_by = now + wait * SECOND + ANSWER_NS
-                self._acquires[item.owner] = item
-                parts.append(_pack_acquire(opcode, wait, item.lease, item.owner) + item.key + b"\n")
+                self._acquires[owner] = item
+                parts.append(_pack_acquire(opcode, wait, item.lease, owner) + item.key + b"\n")
             else:
                 assert isinstance(item, Errand)
                 if item.over or not self._pending.sending(item, now):
@@ -357,7 +366,8 @@ class Session(asyncio.BufferedProtocol):
                 self._uncorrelated(opcode, key)
                 return
             # Given up, and its cancel answered: a grant that came all the same is given back as well.
-            request = Acquire(self._loop.create_future(), key, owner, 0, 0)
+            request = Acquire(self._loop.create_future(), key, 0, 0)
+            request.owner = owner
             request.state = ABANDONED
         elif (opcode == GRANTED_WAITED) is not self.extended or (
             waited_ms * MILLISECOND * 1000 > (now - request.sent_ns) * 1003 + 2000 * MILLISECOND
