@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -115,3 +116,22 @@ def test_facts_that_an_older_node_does_not_tell_are_no_crash() -> None:
     found = view({"place": "node-1"}, {"place": "node-2", "serving": True, "raft": None, "clock": None}, None)
     assert found["leader"] == "node-2"
     assert found["nodes"][0]["role"] is None
+
+
+def test_a_certificate_near_its_end_is_a_warning_and_one_that_does_not_pass_a_fault() -> None:
+    day_ms = 86_400_000
+    soon = time.time_ns() // 1_000_000 + 5 * day_ms + day_ms // 2
+    found = view(
+        facts(1, process={"certificate_ends_ms": soon, "certificate_fault": None}),
+        leader(2, process={"certificate_ends_ms": soon + 30 * day_ms, "reload_fault": "no such file"}),
+        facts(3, process={"certificate_ends_ms": soon, "certificate_fault": "certificate has expired"}),
+    )
+    assert found["faults"] == ["node-3: certificate has expired"]
+    assert found["warnings"] == [
+        "node-1's certificate ends in 5 days: `ticketing cert renew`",
+        "node-2 could not read its files anew: no such file",
+    ]
+    warned = view(facts(1, process={"certificate_ends_ms": soon}), leader(2), facts(3))
+    assert warned["faults"] == []
+    assert exit_code(warned, check=True) == 9
+    assert exit_code(warned, check=False) == 0

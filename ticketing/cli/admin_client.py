@@ -85,7 +85,8 @@ def call(
         response = connection.getresponse()
         answer = response.read(ANSWER_BYTES_MAX + 1)
     except ssl.SSLError as error:
-        raise AdminError("tls", f"{address}: TLS failed: {error.reason or error}") from None
+        text = getattr(error, "verify_message", "") or (error.reason or str(error)).replace("_", " ").lower()
+        raise AdminError("tls", f"{address}: TLS failed: {text}") from None
     except TimeoutError:
         raise AdminError("unreachable", f"{address}: no answer within {timeout_s:g} s") from None
     except (OSError, http.client.HTTPException) as error:

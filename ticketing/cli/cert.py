@@ -13,7 +13,7 @@ from ticketing.cli.arguments import wants_json, whole_number
 from ticketing.cli.errors import CommandFailed, ExitCode, usage_error, warn
 from ticketing.cli.options import Node, Output, new_app
 from ticketing.cli.output import write_json, write_line, write_table
-from ticketing.cli.reloading import reload_node, told
+from ticketing.cli.reloading import reload_node, shows_certificate, told
 from ticketing.config.node_folder import place_name
 from ticketing.config.secret_files import nodes_of
 
@@ -91,7 +91,8 @@ def renew(node: Node = None, folder: Dir = None, output: Output = "text") -> int
     outcomes = []
     for loaded in nodes:
         made = sign(loaded, loaded.file.absolute().parent.parent, now)
-        reloaded = reload_node(loaded, "certificate renewed")
+        ends_ms = int(made.ends.timestamp() * 1000)
+        reloaded = shows_certificate(reload_node(loaded, "certificate renewed"), loaded, ends_ms)
         outcomes.append(reloaded)
         row = _row(loaded.settings.node.place, made, now) | {"reload": reloaded.outcome}
         rows.append(row)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from ticketing.cli.admin_client import Answer
+
+SOON_DAYS = 30
+"""Before its end a certificate is warned of for so long."""
+DAY_MS = 86_400_000
 
 
 def cluster_status(answers: Sequence[Answer]) -> dict[str, Any]:
@@ -31,7 +36,11 @@ def cluster_status(answers: Sequence[Answer]) -> dict[str, Any]:
         if serving
         else None,
         "nodes": nodes,
-        "faults": _faults(nodes, serving),
+        "faults": [
+            *_faults(nodes, serving),
+            *(fault for facts in heard for fault in unfit_certificate(facts)),
+        ],
+        "warnings": [warning for facts in heard for warning in _warnings(facts)],
     }
 
 
@@ -83,6 +92,29 @@ def _of_leader(
         if row.get("place") == facts.get("place"):
             return row.get(key)
     return None
+
+
+def unfit_certificate(facts: dict[str, Any]) -> list[str]:
+    """A certificate that would not pass: links that stand are kept, and none could be made anew, so no node that has
+    one may be restarted.
+    """
+    fault = (facts.get("process") or {}).get("certificate_fault")
+    return [f"{facts.get('place')}: {fault}"] if fault else []
+
+
+def _warnings(facts: dict[str, Any]) -> list[str]:
+    """What hinders nothing today, of one node: its certificate near its end, a file that it could not read anew."""
+    place, process = facts.get("place"), facts.get("process") or {}
+    found = []
+    if not process.get("certificate_fault") and isinstance(
+        ends_ms := process.get("certificate_ends_ms"), int
+    ):
+        days = (ends_ms - time.time_ns() // 1_000_000) // DAY_MS
+        if days < SOON_DAYS:
+            found.append(f"{place}'s certificate ends in {days} days: `ticketing cert renew`")
+    if process.get("reload_fault"):
+        found.append(f"{place} could not read its files anew: {process['reload_fault']}")
+    return found
 
 
 def _faults(nodes: Sequence[dict[str, Any]], serving: dict[str, Any] | None) -> list[str]:

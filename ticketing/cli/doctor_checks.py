@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ticketing.cli.admin_client import Answer
-from ticketing.cli.cluster_status import cluster_status
+from ticketing.cli.cluster_status import cluster_status, unfit_certificate
 from ticketing.cli.door import Knock, knock
 from ticketing.client.errors import TicketError
 from ticketing.client.tls import context
@@ -254,8 +254,9 @@ def statuses(answers: Sequence[Answer]) -> list[Finding]:
         detail = f"{view['leader']} leads domain {view['domain']}"
         found.append(Finding("nodes", "cluster", OK, detail))
     silent = {f"{a.place} does not answer ({a.error})" for a in answers if a.facts is None}
+    told = silent.union(fault for answer in answered for fault in unfit_certificate(answer.facts or {}))
     for fault in view["faults"]:
-        if fault not in silent:
+        if fault not in told:
             found.append(Finding("nodes", "cluster", FAIL, fault, "`ticketing status`"))
     versions = {str(answer.facts.get("version")) for answer in answered if answer.facts is not None}
     found.append(

@@ -41,10 +41,10 @@ def status(
 
 
 def exit_code(view: dict[str, Any], *, check: bool) -> int:
-    """0 where locks are served, 7 where no leader is; with `check` 9 for any other fault."""
+    """0 where locks are served, 7 where no leader is; with `check` 9 for any other fault or warning."""
     if not view["served"]:
         return ExitCode.UNREACHABLE
-    return ExitCode.UNHEALTHY if check and view["faults"] else ExitCode.DONE
+    return ExitCode.UNHEALTHY if check and (view["faults"] or view["warnings"]) else ExitCode.DONE
 
 
 def _show(view: dict[str, Any]) -> None:
@@ -66,8 +66,8 @@ def _show(view: dict[str, Any]) -> None:
         ("PLACE", "ROLE", "NODE", "TERM", "COMMIT", "LAG", "CLOCK", "VERSION"),
         [_row(node) for node in view["nodes"]],
     )
-    for fault in view["faults"]:
-        warn(fault)
+    for told in (*view["faults"], *view["warnings"]):
+        warn(told)
 
 
 def _row(node: dict[str, Any]) -> list[str]:
