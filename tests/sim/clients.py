@@ -68,6 +68,18 @@ class Manners:
         """Requests without an answer that are asked once more on the next session, under the same owner."""
         self.prefix = b"key"
 
+    def between_leaders(self, world: World) -> None:
+        """Much of what is asked goes over others' sessions, at short holds of few keys with long leases: an overtaken
+        leader that answers from what it knows is wrong soon.
+        """
+        choice = world.rng_later.choice
+        self.elsewhere = choice((0.3, 0.8))
+        self.extend = choice((0.2, 0.6))
+        self.keys = choice((1, 2, 5))
+        self.leases = choice(((5, 10), (30,)))
+        self.hold_ns = (0, choice((100, 1500)) * MS)
+        self.think_ns = (1 * MS, choice((20, 100)) * MS)
+
     @classmethod
     def well_behaved(cls, world: World) -> Manners:
         """Of a client with keys of its own that takes what it can get and gives it back at once."""
@@ -180,6 +192,11 @@ class Client:
         self._hint = hint
         self.network.hang_up(session.end)
         self._over(session)
+
+    def wander(self) -> None:
+        """Turns to any node."""
+        if self.alive and self._session is not None and self._session.ready:
+            self._leave(self._session, None)
 
     def _over(self, session: object) -> None:
         if not isinstance(session, Session) or session is not self._session or not self.alive:

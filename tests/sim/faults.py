@@ -51,6 +51,7 @@ class Faults:
         self.every(swarm.stops, self._stop)
         self.every(swarm.vanish, self._vanish)
         self.every(swarm.gate_swings, self._swing)
+        self.every(swarm.blinded, self._blind)
         network.frame_drop = network.frame_double = network.frame_reorder = swarm.frames
 
     def _victim(self) -> Process | None:
@@ -96,6 +97,8 @@ class Faults:
     def _pause(self) -> None:
         victim, world = self._victim(), self.world
         if victim is not None:
+            if victim is self._scenario.leader():
+                self._let_wander()
             victim.pause(world.rng.choice((5, 60, 200, 500, 1000, 3000, 8000)) * MS)
 
     def _ends(self) -> list[str]:
@@ -132,26 +135,68 @@ class Faults:
 
     def _isolate(self) -> None:
         """The leader alone on its side of a cut, or with one other, and with the clients."""
-        world, network, rng = self.world, self.network, self.world.rng
+        rng = self.world.rng
         leader = self._scenario.leader()
         if leader is None:
             return
+        self._let_wander()
         others = [name for name in self.machines if name != leader.machine]
         if rng.random() < 0.3:
             others.remove(rng.choice(others))
-        pairs = [(leader.machine, other) for other in others]
-        if rng.random() < 0.7:
-            pairs += [(other, leader.machine) for other in others]
+        self._part(leader.machine, others, both_ways=rng.random() < 0.7, for_ns=0)
+
+    def change_proposed(self, leader: Process) -> None:
+        """A leader has just appended a change of members; nobody has heard of it yet."""
+        rng = self.world.rng_later
+        if self.swarm.cut_changes and not self._scenario.calm and rng.random() < self.swarm.cut_changes:
+            others = [name for name in self.machines if name != leader.machine]
+            self._part(leader.machine, others, both_ways=True, for_ns=rng.choice((300, 900, 1500, 4000)) * MS)
+
+    def _let_wander(self) -> None:
+        if self.swarm.wander:
+            for client in self.clients:
+                if self.world.rng_later.random() < self.swarm.wander:
+                    client.wander()
+
+    def _part(self, machine: str, others: list[str], *, both_ways: bool, for_ns: int) -> None:
+        world, network, rng = self.world, self.network, self.world.rng
+        pairs = [(machine, other) for other in others]
+        if both_ways:
+            pairs += [(other, machine) for other in others]
         for pair in pairs:
             network.cut(*pair)
-        world.say("network", "isolate", f"{leader.machine} from {' '.join(others)}")
+        world.say("network", "isolate", f"{machine} from {' '.join(others)}")
 
         def heal() -> None:
             for pair in pairs:
                 network.heal(*pair)
-            world.say("network", "heal", leader.machine)
+            world.say("network", "heal", machine)
 
-        world.after(rng.choice((500, 900, 1500, 4000)) * MS, heal)
+        world.after(for_ns or rng.choice((500, 900, 1500, 4000)) * MS, heal)
+
+    def _blind(self) -> None:
+        """No sample of a clock counts any more where the way there and back takes over half of delta; meanwhile the
+        clocks of most others are set.
+        """
+        world, network, rng = self.world, self.network, self.world.rng_later
+        leader = self._scenario.leader()
+        if leader is None:
+            return
+        others = [name for name in self.machines if name != leader.machine]
+        pairs = [(leader.machine, other) for other in others] + [(other, leader.machine) for other in others]
+        for pair in pairs:
+            network.latency[pair] = (135 * MS, 160 * MS)
+        rng.shuffle(others)
+        size = rng.choice((-1, 1)) * rng.choice((600, 5000)) * MS
+        for name in others[: len(others) // 2 + 1]:
+            self.machines[name].clock.step(size)
+        world.say("network", "blind", f"{leader.machine}; {' '.join(others)} set by {size // MS} ms")
+
+        def heal() -> None:
+            for pair in pairs:
+                network.latency.pop(pair, None)
+
+        world.after(rng.choice((3500, 6000)) * MS, heal)
 
     def _slow(self) -> None:
         world, network, rng = self.world, self.network, self.world.rng

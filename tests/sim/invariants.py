@@ -6,6 +6,8 @@ processes, all machines' clocks and true time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.sim.history import Request
 from tests.sim.majorities import Majorities
 from tests.sim.process import Process
@@ -104,6 +106,8 @@ class Invariants:
         self._watched: dict[Process, Watched] = {}
         self._processes: dict[Member, Process] = {}
         self._majorities = Majorities(self._processes)
+        self.on_change_proposed: Callable[[Process], None] = lambda _leader: None
+        """Called when a leader has appended a change of members."""
         self._proposed: dict[int, None] = {}
         """Owners of all grants that were ever appended."""
 
@@ -205,6 +209,8 @@ class Invariants:
                 raise Violation("log matching", f"{process.name} has {entry} that its leader never had")
             if entry.kind == EntryKind.COMMANDS:
                 self._check_proposed(process, raft, domain, entry)
+            elif entry.kind == EntryKind.CONFIGURATION:
+                self.on_change_proposed(process)
         elif known != fact:
             raise Violation("log matching", f"{process.name} has another {entry}")
         if entry.kind == EntryKind.CONFIGURATION:

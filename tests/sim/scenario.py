@@ -106,6 +106,8 @@ class Scenario:
         self.invariants = Invariants(world, rates_hold=swarm.rates_hold, delta_ns=DELTA_NS)
         self._sessions = 0
         self.manners.resend = swarm.resend
+        if swarm.wander:
+            self.manners.between_leaders(world)
         self._init_disks()
         for machine in self.machines.values():
             world.after(world.between(0, 2 * S), lambda machine=machine: self.start(machine))  # type: ignore[misc]
@@ -114,6 +116,7 @@ class Scenario:
             self.clients.append(self._client(number))
         self._settings = self._raft_settings()
         self.faults = Faults(self)
+        self.invariants.on_change_proposed = self.faults.change_proposed
         self.operator = Operator(self)
         world.say("world", "swarm", str(swarm))
 
@@ -225,6 +228,7 @@ class Scenario:
             delta_ns=DELTA_NS,
             raft=self._settings,
             limits=self._limits(),
+            snapshot_bytes_per_s=self.swarm.snapshot_bytes_per_s,
         )
 
     def start(self, machine: Machine) -> None:

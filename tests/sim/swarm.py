@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.sim.world import MS, PPB, S, World
+from ticketing.raft.types import MIB
 
 RHO_PPB = PPB // 1000
 
@@ -14,7 +15,9 @@ class Swarm:
     """Rates are mean numbers a virtual minute."""
 
     __slots__ = (
+        "blinded",
         "clock_faults",
+        "cut_changes",
         "cuts",
         "even_rates",
         "far",
@@ -37,12 +40,14 @@ class Swarm:
         "revokes",
         "slow",
         "small_log",
+        "snapshot_bytes_per_s",
         "standalone",
         "stops",
         "tight",
         "tiny",
         "transfers",
         "vanish",
+        "wander",
     )
 
     def __init__(self, world: World) -> None:
@@ -92,11 +97,20 @@ class Swarm:
         """Wall clocks that are set past half of delta and back, while keys are handed over."""
         self.long_calm: bool = choice((False, False, False, True))
         """Where elapsed clocks differed by more than rho: calm until that is over for every sample."""
+        self.wander: float = choice((0.0, 0.0, 0.0, 0.5))
+        """How many clients turn to any node when a leader is isolated or stands still: some meet the next leader
+        while others are still with the former one, and release and extend for each other.
+        """
+        self.blinded: int = choice((0, 0, 0, 0, 6))
+        """Leaders whose messages take so long that no clock can be measured any more, but that are heard."""
+        self.cut_changes: float = choice((0.0, 0.0, 0.5))
+        """How many leaders are isolated as soon as they have proposed a change of members."""
+        self.snapshot_bytes_per_s: int = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
         if self.standalone:
             self.nodes = 1
             self.form = False
-            self.replaces = self.transfers = self.isolations = 0
-            self.lost_disk = 0.0
+            self.replaces = self.transfers = self.isolations = self.blinded = 0
+            self.lost_disk = self.cut_changes = 0.0
 
     def __str__(self) -> str:
         return " ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)

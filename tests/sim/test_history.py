@@ -209,3 +209,61 @@ def test_a_dropped_queue_is_no_queue(story: Story) -> None:
     story.granted(earlier, 0.3, 8)
     story.history.ended_sessions[1] = 500 * MS
     story.history.check()
+
+
+def test_what_an_operator_has_ended_is_held_no_more(story: Story) -> None:
+    first = story.granted(story.asks(0), 0.1, 7)
+    story.granted(story.asks(0.2, session=2), 1.1, 8)
+    story.says("R", first, 2.0, "N")
+    story.history.revoked[7] = _ns(1.0)
+    story.history.check()
+    story.history.revoked[7] = _ns(1.2)
+    story.breaks("one holder")
+
+
+def test_tickets_of_a_former_domain_end_when_the_next_one_has_formed(story: Story) -> None:
+    hold = story.granted(story.asks(0, lease=250), 0.1, 7)
+    story.history.domains = [(1, T0), (100, _ns(5))]
+    story.says("R", hold, 6.0, "N")
+    story.history.check()
+    story.history.domains = [(1, T0), (100, _ns(6.5))]
+    story.breaks("N although held")
+
+
+def test_a_domain_that_knows_a_former_ones_tickets_is_found(story: Story) -> None:
+    hold = story.granted(story.asks(0, lease=250), 0.1, 7)
+    story.history.domains = [(1, T0), (100, _ns(5))]
+    story.says("R", hold, 6.0, "R")
+    story.breaks("a ticket of a former domain")
+
+
+def test_a_new_domain_waits_for_the_leases_of_the_former_one_unless_told_otherwise(story: Story) -> None:
+    story.granted(story.asks(0), 0.1, 7)
+    story.granted(story.asks(6, session=2), 6.1, 100)
+    story.history.domains = [(1, T0), (100, _ns(5))]
+    story.breaks("one holder")
+    story.history.apart = True
+    story.history.check()
+
+
+def test_a_request_asked_again_may_get_the_token_of_its_first_copy(story: Story) -> None:
+    first = story.asks(0)
+    other = story.granted(story.asks(1, session=2, key=b"other"), 1.1, 8)
+    copy = Request(first.op, first.key, first.ident, 3, _ns(2), wait=5, lease=first.lease)
+    copy.first_ns = first.sent_ns
+    story.history.requests.append(copy)
+    hold = story.granted(copy, 2.1, 7)
+    assert other.token > hold.token
+    story.history.check()
+    copy.first_ns = copy.sent_ns
+    story.breaks("tokens rise")
+
+
+def test_a_former_leader_may_call_a_key_taken_for_as_long_as_it_may_not_know_better(story: Story) -> None:
+    hold = story.granted(story.asks(0), 0.1, 7)
+    story.says("R", hold, 0.5, "R")
+    story.answered(story.asks(1.8, wait=0), 1.9, "T")
+    hold.request.answered_ns = _ns(0.1)
+    story.history.check()
+    story.history.stale_ns = 1 * S
+    story.breaks("T without a holder")
