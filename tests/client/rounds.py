@@ -254,6 +254,11 @@ class Weather:
             asked.session.send(frames.encode_leader(self._server.address))
         elif luck < 0.023:
             self._end(asked.session)
+        elif luck < 0.026:
+            # Done, and the answer is lost with the session.
+            asked.session.mute = True
+            self._good(asked)
+            asked.session.end()
         else:
             asyncio.get_running_loop().call_later(self._rng.uniform(0, 0.003), self._late, asked)
 

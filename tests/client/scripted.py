@@ -108,6 +108,8 @@ class ServerSession(asyncio.Protocol):
         self.server = server
         self.open = False
         self.lost = False
+        self.mute = False
+        """What it says is lost on the way."""
         self.hello = b""
         self._decoder = RequestDecoder()
         self._transport: asyncio.Transport | None = None
@@ -168,7 +170,8 @@ class ServerSession(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         assert self._transport is not None
-        self._transport.write(data)
+        if not self.mute:
+            self._transport.write(data)
 
     def end(self) -> None:
         assert self._transport is not None
