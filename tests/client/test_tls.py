@@ -10,12 +10,14 @@ import ssl
 from pathlib import Path
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.client.conftest import MakeServer
+from tests.client.locking import LockServer
 from tests.client.scripted import until
 from ticketing.client import TicketBroker, TicketError
 from ticketing.protocol import frames
@@ -121,3 +123,22 @@ async def test_a_leader_that_was_not_configured_is_dialled_over_verified_tls(
             server.tell(frames.encode_leader(f"127.0.0.1:{port}"))
         await until(lambda: broker._cluster is not None and len(broker._cluster.connections) == 2 + 8)
         await asyncio.sleep(0.01)
+
+
+async def test_many_answers_at_once_come_through_on_uvloop_as_well(new_server: MakeServer, pem: Path) -> None:
+    server = await new_server(tls=serving(pem))
+    LockServer(server)
+
+    async def work() -> list[int]:
+        async with TicketBroker([server.address], tls=str(pem)) as broker:
+
+            async def one(number: int) -> int:
+                async with await broker.acquire(f"{number}-".ljust(120, "k"), 5, 30, 0) as ticket:
+                    return ticket.token
+
+            # Several times what one read takes.
+            return await asyncio.gather(*[one(number) for number in range(2000)])
+
+    tokens = await asyncio.to_thread(uvloop.run, work())
+    assert sorted(tokens) == list(range(1, 2001))
+    assert sorted(await work()) == list(range(2001, 4001))

@@ -33,7 +33,7 @@ from ticketing.client.requests import (
     Acquire,
     Errand,
 )
-from ticketing.client.session import FOLLOWS, LEADS, UNKNOWN, End, Session
+from ticketing.client.session import FLUSH_S, FOLLOWS, LEADS, UNKNOWN, End, Session
 from ticketing.client.telemetry import EventKind, Teller
 from ticketing.client.tls import verified
 from ticketing.protocol.fields import address_problem
@@ -450,12 +450,20 @@ class Cluster:
 
     async def _end(self) -> None:
         self._alarm.stop()
+        # Those that are still in their handshake as well.
+        dialled = [connection.session for connection in self.connections if connection.session is not None]
         tasks = [task for task in (connection.stop() for connection in self.connections) if task is not None]
-        for session in list(self._sessions):
+        sessions = list(self._sessions)
+        for session in sessions:
             session.close("closed", "the broker was closed", flush=True)
         self.errands.stop()
         if tasks:
             await asyncio.wait(tasks)
+        # A loop that is closed right after this must not find transports in the middle of their farewell.
+        sessions = list(dict.fromkeys(sessions + dialled))
+        open_still = [session.gone for session in sessions if session.gone is not None]
+        if open_still:
+            await asyncio.wait(open_still, timeout=2 * FLUSH_S)
 
     def leave(self) -> None:
         """Ends everything without waiting: the loop is going away, or nobody is there any more."""

@@ -59,6 +59,8 @@ TRY_NS = 3 * SECOND // 2
 """One try of a release or an extension."""
 CANCEL_NS = 3 * SECOND
 """An unanswered cancel closes its session after this."""
+FLUSH_S = 1.0
+"""What is written may take so long when a session is closed in order."""
 WRITE_BUFFER = 256 * 1024
 READ_BUFFER = 64 * 1024
 """Of our own, as asyncio would make one of 256 KiB for each read, which the system maps and unmaps every time."""
@@ -130,6 +132,8 @@ class Session(asyncio.BufferedProtocol):
         """From the handshake's end to the session's."""
         self.end: End | None = None
         self.ended: asyncio.Future[End] = loop.create_future()
+        self.gone: asyncio.Future[None] | None = None
+        """Done once the transport is closed, which takes longer than the end; None where there never was one."""
         self.opened_ns = NEVER
         self.turn_ns = 0
         """While requests are queued in this loop turn: a reading made in it; otherwise 0."""
@@ -162,6 +166,7 @@ class Session(asyncio.BufferedProtocol):
         # Not asserted: uvloop's transports have no common base with asyncio's.
         transport = self._transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self.gone = self._loop.create_future()
         now = self._clock()
         self._heard_ns = now
         self._step_by_ns = now + STEP_NS
@@ -185,6 +190,8 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, by whoever's doing."""
+        if self.gone is not None and not self.gone.done():
+            self.gone.set_result(None)
         self.close("io", f"the connection was lost: {exc}" if exc else "the server closed the connection")
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
@@ -523,7 +530,7 @@ class Session(asyncio.BufferedProtocol):
         if flush:
             transport.close()
             # A peer that does not read must not keep the connection.
-            self._loop.call_later(1, transport.abort)
+            self._loop.call_later(FLUSH_S, transport.abort)
         else:
             transport.abort()
 

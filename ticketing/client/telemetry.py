@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
@@ -85,7 +86,7 @@ def failure_detail(error: BaseException) -> str:
 class Counters:
     """A ready-made callback: `TicketBroker(..., on_event=counters)`. Only counts and sums, bounded in size.
 
-    Read from any thread; the figures of one moment may be one event apart.
+    Brokers may share one, on whatever threads. Read from any thread; the figures of one moment may be one event apart.
     """
 
     def __init__(self) -> None:
@@ -105,9 +106,14 @@ class Counters:
         """The sum over all waits, however they ended."""
         self.held_s = 0.0
         """The sum over all holds that ended."""
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         """Counts one event."""
+        with self._lock:
+            self._count(event)
+
+    def _count(self, event: Event) -> None:
         kind = event.kind
         if kind is EventKind.ASKED:
             self.waiting += 1
