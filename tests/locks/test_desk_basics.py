@@ -173,3 +173,19 @@ def test_stepping_down_answers_what_was_never_proposed_and_names_who_cannot_be_a
     assert (bench.said(b), bench.said(c), bench.said(d), bench.said(e)) == (["B2"], ["V3"], [], ["V5"])
     assert not bench.desk.has_pending
     assert bench.desk.waiting == 0
+
+
+def test_a_barrier_that_is_begun_twice_before_it_was_sent_serves_all_who_asked_by_then() -> None:
+    """Raft shares one barrier among all who ask before a round is sent, and a turn may propose twice."""
+    bench = Bench()
+    a, b, c = clients("abc")
+    bench.release(a, 5)
+    bench.desk.barrier_begun(1)
+    bench.release(b, 6)
+    bench.desk.barrier_begun(1)
+    bench.release(c, 7)
+    bench.desk.barrier_begun(2)
+    bench.desk.barrier_passed(1, bench.now)
+    assert [bench.said(client) for client in (a, b, c)] == [["N5"], ["N6"], []]
+    bench.desk.barrier_passed(2, bench.now)
+    assert bench.said(c) == ["N7"]

@@ -254,6 +254,60 @@ def test_a_release_waits_for_a_head_that_stands_behind_many_dead_waiters_and_the
     assert bench.table.held[b"k"].token == token + 1
 
 
+def test_many_sessions_that_end_in_one_turn_are_worked_off_in_slices_all_together() -> None:
+    bench = Bench()
+    holder, *others = clients("abcdefgh")
+    bench.hold(holder, 1)
+    each = desk_module.DROPPED_PER_SLICE
+    for number in range(each * len(others)):
+        bench.ask(others[number % len(others)], 10 + number)
+    for client in others:
+        bench.end(client)
+    assert bench.desk.counters["dropped"] == each
+    bench.desk.run_due(bench.now)
+    assert bench.desk.counters["dropped"] == 2 * each
+    bench.run()
+    assert bench.desk.waiting == 0
+
+
+def test_dead_waiters_of_many_keys_are_passed_over_in_slices_all_together() -> None:
+    """The waits of all queues and the leases of all holders end in the same moment."""
+    bench = Bench()
+    a, b = clients("ab")
+    keys, each = 8, turns_module.DEAD_SKIPPED_MAX
+    for number in range(keys):
+        bench.ask(a, 1 + number, b"k%d" % number, lease=1)
+    bench.turn()
+    for number in range(keys * each):
+        bench.ask(b, 100 + number, b"k%d" % (number % keys), wait=1)
+    bench.wait(1)
+    bench.desk.run_due(bench.now)
+    at_most = desk_module.TIMEOUTS_PER_SLICE + turns_module.DEAD_SKIPPED_MAX
+    assert 0 < len(bench.said(b)) <= at_most
+    for _ in range(2 * keys):
+        bench.turn()
+        bench.wait(0.01)
+    assert bench.desk.waiting == 0
+    assert not bench.table.held
+
+
+def test_a_head_that_lives_is_found_though_others_used_up_the_search_of_this_turn() -> None:
+    bench = Bench()
+    a, b, c = clients("abc")
+    first, second = bench.hold(a, 1, b"one"), bench.hold(a, 2, b"two")
+    for number in range(desk_module.DROPPED_PER_SLICE + turns_module.DEAD_SKIPPED_MAX + 1):
+        bench.ask(b, 10 + number, b"one")
+    bench.ask(c, 3, b"two")
+    bench.end(b)
+    bench.release(a, first, b"one")
+    bench.release(a, second, b"two")
+    bench.propose()
+    bench.commit()
+    assert bench.said(c) == ["A3"]
+    bench.turn()
+    assert b"one" not in bench.table.held
+
+
 def test_the_gate_opens_for_many_keys_in_slices() -> None:
     bench = Bench(gate=False)
     (a,) = clients("a")

@@ -24,6 +24,7 @@ from ticketing.locks.keystate import (
 from ticketing.locks.requests import DeskLimits, Requests
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
+from ticketing.locks.turns import DEAD_SKIPPED_MAX
 from ticketing.locks.undelivered import unhanded_grants
 from ticketing.locks.views import key_view, longest_queue, longest_queues, queue_page
 from ticketing.locks.waiting import NEVER_NS, Waiter
@@ -62,6 +63,7 @@ class Desk(Requests):
         self._first_token = 0
         self._now_ns = 0
         self._leaving: deque[DeskSession] = deque()
+        self._drops_left = DROPPED_PER_SLICE  # many sessions may end in one turn
         self._more_overdue = False
         self._expiry_kept = False  # for want of room
         self._onces_left = 0  # to be looked at since the gate has closed
@@ -150,15 +152,14 @@ class Desk(Requests):
             self._settle(state, now_ns)
 
     def _drop_leaving(self) -> None:
-        left = DROPPED_PER_SLICE
         leaving = self._leaving
-        while leaving and left:
-            waiters = self._waiters.some_of_session(leaving[0], left)
-            left -= len(waiters)
+        while leaving and self._drops_left:
+            waiters = self._waiters.some_of_session(leaving[0], self._drops_left)
+            self._drops_left -= len(waiters)
             for waiter in waiters:
                 self.counters["dropped"] += 1
                 self._close_if_idle(self._waiters.remove(waiter))
-            if left:
+            if self._drops_left:
                 leaving.popleft()
 
     # --- barriers
@@ -169,9 +170,15 @@ class Desk(Requests):
         return bool(self._barrier_next)
 
     def barrier_begun(self, barrier_id: int) -> None:
-        """A barrier begins now: it serves every request that waits for one."""
+        """A barrier begins now: it serves every request that waits for one.
+
+        The same one may be begun again before it was sent: Raft shares it among all who ask in one turn.
+        """
         if self._barrier_next:
-            self._barriers.append((barrier_id, deque(self._barrier_next)))
+            if self._barriers and self._barriers[-1][0] == barrier_id:
+                self._barriers[-1][1].extend(self._barrier_next)
+            else:
+                self._barriers.append((barrier_id, deque(self._barrier_next)))
             self._barrier_next = []
 
     def barrier_passed(self, barrier_id: int, now_ns: int) -> None:
@@ -248,6 +255,7 @@ class Desk(Requests):
         """Room has come back: one slice of what was kept for it, releases, cancels and expiries first."""
         self._grants_short = self._ends_short = False
         self._next_look_ns = 0
+        self._skips_left = DEAD_SKIPPED_MAX
         self._work_off(now_ns)
 
     def _work_off(self, now_ns: int) -> None:
@@ -316,6 +324,8 @@ class Desk(Requests):
             return
         if not self._open:
             return
+        self._drops_left = DROPPED_PER_SLICE
+        self._skips_left = DEAD_SKIPPED_MAX
         self._drop_leaving()
         for waiter in self._waiters.overdue(now_ns, TIMEOUTS_PER_SLICE):
             state = waiter.state

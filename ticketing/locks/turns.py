@@ -34,7 +34,8 @@ from ticketing.locks.waiting import Waiter, Waiters
 from ticketing.protocol import frames
 
 DEAD_SKIPPED_MAX = 1_000
-"""Waiters that are no head (session over, wait over, cancelled) passed over in one search for a head.
+"""Waiters that are no head (session over, wait over, cancelled) passed over from one slice to the next, in
+the queues of all keys together.
 
 A search cut short goes on in a later slice. Until then the release waits: it must go straight to the head.
 """
@@ -75,6 +76,7 @@ class Turns(Proposals):
         self._expiring: dict[bytes, None] = {}
         self._next_look_ns = 0  # for leases that are over
         self._cut = False
+        self._skips_left = DEAD_SKIPPED_MAX
         self._closing = False
 
     # --- answers
@@ -153,21 +155,21 @@ class Turns(Proposals):
         Who is passed over and needs no more of the queue leaves it. `_cut` says that the search was given up
         early.
         """
-        left = DEAD_SKIPPED_MAX
         cancelling = self.cancelling
         waiter = state.first
         while waiter is not None:
+            ended = waiter.session.ended
+            if not ended and waiter.due_ns > now_ns and waiter.owner not in cancelling:
+                return waiter
+            if not self._skips_left:
+                self._cut = True
+                return None
+            self._skips_left -= 1
             behind = waiter.behind
-            if waiter.session.ended:
+            if ended:
                 self._waiters.remove(waiter)
             elif waiter.due_ns <= now_ns:
                 self._time_out(waiter, "timeout")
-            elif waiter.owner not in cancelling:
-                return waiter
-            left -= 1
-            if not left:
-                self._cut = True
-                return None
             waiter = behind
         return None
 
