@@ -13,6 +13,7 @@ from ticketing.protocol.handshake import READY, ClientHandshake
 
 SILENT_NS = 10 * S
 SESSIONS_REMEMBERED = 64
+STAYS_NS = 1500 * MS
 TOP_BIT = 1 << 63
 
 
@@ -156,6 +157,8 @@ class Client:
         self._to_cancel: list[tuple[int, bytes]] = []
         self._to_release: list[Hold] = []
         self._to_resend: list[Request] = []
+        self._former: str | None = None
+        self._stays_until_ns = 0
         self._extensions: dict[int, list[tuple[int, Request]]] = {}
         world.after(world.between(0, S), self._connect)
         world.after(S, self._think)
@@ -194,9 +197,12 @@ class Client:
         self._over(session)
 
     def wander(self) -> None:
-        """Turns to any node."""
-        if self.alive and self._session is not None and self._session.ready:
-            self._leave(self._session, None)
+        """Turns to any node, and waits there for a while for it to lead or to name another leader than now."""
+        session = self._session
+        if self.alive and session is not None and session.ready:
+            self._former = session.leader
+            self._stays_until_ns = self.world.now + STAYS_NS
+            self._leave(session, None)
 
     def _over(self, session: object) -> None:
         if not isinstance(session, Session) or session is not self._session or not self.alive:
@@ -255,6 +261,8 @@ class Client:
         if not self.quiet and len(session.open) < manners.outstanding:
             if session.leads or world.chance(manners.stray):
                 self.acquire(session)
+            elif session.leader == self._former and world.now < self._stays_until_ns:
+                pass
             elif session.leader is not None and session.leader != session.own:
                 self._leave(session, session.leader)
 

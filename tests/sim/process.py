@@ -11,8 +11,11 @@ from tests.sim.world import MS, Clock, S, World
 from ticketing.node.node import Node
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings
+from ticketing.raft.election import Role
+from ticketing.raft.types import RaftSettings
 
 DRAIN_NS = 1 * S
+DOUBT_NS = RaftSettings().election_timeout_min_ns
 HANDSHAKE_NS = 5 * S
 """From accept to authentication (spec 3)."""
 
@@ -72,6 +75,8 @@ class Process:
         self.stopping = False
         self.turn_began_ns = 0
         """The elapsed clock when the present turn began."""
+        self.doubtful_term = 0
+        """It led this term when the present turn began, after a gap in which another one may have been elected."""
         self.decided_from_ns = 0
         """What is proposed in this turn was decided in one that began then, or later: most often in this one."""
         self.gate_closed_since_decided = False
@@ -102,6 +107,12 @@ class Process:
         lead = self.node.lead if self.started else None
         held = self.started and bool(self.node.clients._held)
         self.turn_began_ns = self.clock.elapsed_ns()
+        # A leader that stood still for so long may have been followed by another one.
+        raft = self.node.raft if self.started else None
+        gap_ns = self.turn_began_ns - self.node._seen_ns if raft is not None else 0
+        self.doubtful_term = (
+            raft.term if raft is not None and raft.role is Role.LEADER and gap_ns > DOUBT_NS else 0
+        )
         carried_over = lead is not None and (lead.desk.has_pending or bool(lead._entries))
         if not carried_over:
             self.decided_from_ns = self.turn_began_ns

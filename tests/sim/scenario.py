@@ -22,6 +22,7 @@ from tests.sim.process import Process, Temper
 from tests.sim.shell import Disk
 from tests.sim.swarm import RHO_PPB, Swarm
 from tests.sim.world import MS, WALL_START_NS, Clock, S, Violation, World
+from ticketing.node import snapshots
 from ticketing.node.membership import FLOOR, PERMIT, RECORD, REPLACE
 from ticketing.node.settings import Limits, NodeSettings, OperatorCommand, Place
 from ticketing.raft.election import Role
@@ -115,6 +116,7 @@ class Scenario:
         for number in range(world.rng.choice((1, 3, 6))):
             self.clients.append(self._client(number))
         self._settings = self._raft_settings()
+        snapshots.SLICE_RECORDS = swarm.slice_records
         self.faults = Faults(self)
         self.invariants.on_change_proposed = self.faults.change_proposed
         self.operator = Operator(self)

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 from tests.sim.majorities import check_pre_vote
 from tests.sim.network import End, Network
-from tests.sim.world import MS, Clock, S, World
+from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.node.link import PeerKind
 from ticketing.node.node import DOMAIN_TAG_BYTES
 from ticketing.node.session import ClientSession
 from ticketing.node.shell import Link
+from ticketing.raft.election import Role
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
     from ticketing.node.shell import Shell
 
 SLOW_NS = 5 * S
+ANSWERS = (b"A", b"G", b"T", b"R", b"N", b"X")
+"""Opcodes of frames that say something of the lock state."""
 WRITE_BUFFER_BYTES = 256 * 1024
 KIND_AT = 4
 """Where a peer frame's kind stands."""
@@ -81,9 +84,18 @@ class SimShell:
 
     def write(self, session: ClientSession, data: bytes) -> None:
         end = self._end(session)
+        if self.process.doubtful_term:
+            self._check_doubt(session, data)
         self.network.send(end, data)
         if end.queued_bytes > WRITE_BUFFER_BYTES:
             self.world.after(SLOW_NS, lambda: self._look_if_slow(session, end))
+
+    def _check_doubt(self, session: ClientSession, data: bytes) -> None:
+        """After a long gap a leader answers nothing before a majority has confirmed it (spec 9)."""
+        raft = self.process.node.raft
+        leads = raft is not None and raft.role is Role.LEADER and raft.term == self.process.doubtful_term
+        if leads and session.handshake is None and data[:1] in ANSWERS:
+            raise Violation("no answer after a gap without a majority", f"{self.process.name}: {data[:60]!r}")
 
     def _end(self, session: ClientSession) -> End:
         if session.io is None:

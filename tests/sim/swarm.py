@@ -38,6 +38,7 @@ class Swarm:
         "replaces",
         "resend",
         "revokes",
+        "slice_records",
         "slow",
         "small_log",
         "snapshot_bytes_per_s",
@@ -106,6 +107,11 @@ class Swarm:
         self.cut_changes: float = choice((0.0, 0.0, 0.5))
         """How many leaders are isolated as soon as they have proposed a change of members."""
         self.snapshot_bytes_per_s: int = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
+        self.slice_records: int = choice((500, 500, 2))
+        """Held keys in each slice of a snapshot: few, so that there are many slices."""
+        if self.wander:
+            self.tight = True
+            self.isolations = max(self.isolations, 40)
         if self.standalone:
             self.nodes = 1
             self.form = False
