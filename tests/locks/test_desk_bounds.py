@@ -308,6 +308,42 @@ def test_a_head_that_lives_is_found_though_others_used_up_the_search_of_this_tur
     assert b"one" not in bench.table.held
 
 
+def test_a_cancel_of_an_owner_that_stands_everywhere_is_worked_off_in_slices() -> None:
+    bench = Bench()
+    a, b, c = clients("abc")
+    first, second = bench.hold(a, 1, b"one"), bench.hold(a, 7, b"two")
+    each = turns_module.CANCELLED_PER_SLICE
+    for number in range(3 * each):
+        bench.ask(b, 7, (b"one", b"two")[number % 2])
+    bench.ask(c, 3, b"two")
+    bench.cancel(a, 7, b"two")
+    bench.propose()
+    bench.commit()
+    assert bench.said(b) == ["T7"] * each
+    assert bench.more()
+    bench.release(a, first, b"one")  # the cancelled ones get nothing while they leave
+    bench.ask(b, 7, b"one")
+    for _ in range(4):
+        bench.turn()
+    assert bench.said(b) == ["T7"] * (2 * each + 1)
+    assert (bench.said(a), bench.said(c)) == ([f"R{first}", "R7"], ["A3"])
+    assert list(bench.table.held) == [b"two"]
+    assert bench.table.held[b"two"].token == second + 1
+    assert not bench.desk.cancelling
+
+
+def test_a_cancel_whose_waiters_have_not_all_left_is_unanswerable_once_the_lead_ends() -> None:
+    bench = Bench()
+    a, b = clients("ab")
+    bench.hold(a, 1)
+    for _ in range(turns_module.CANCELLED_PER_SLICE + 1):
+        bench.ask(b, 7)
+    bench.cancel(a, 7)
+    bench.propose()
+    bench.commit()
+    assert bench.desk.step_down(bench.now) == [a]
+
+
 def test_the_gate_opens_for_many_keys_in_slices() -> None:
     bench = Bench(gate=False)
     (a,) = clients("a")

@@ -86,7 +86,7 @@ def check(waiters: Waiters, states: list[KeyState], people: list[Client], presen
         assert waiters.of_session(person) == len(mine)
     assert sorted(waiters.some(10_000), key=id) == sorted(present, key=id)
     for owner in range(1, 41):
-        assert waiters.of_owner(OWNER + owner) == [one for one in present if one.owner == OWNER + owner]
+        assert waiters.of_owner(OWNER + owner, 100) == [one for one in present if one.owner == OWNER + owner]
     due = waiters.overdue(1 << 61, 10_000)
     assert sorted(due, key=id) == sorted(present, key=id)
     for wait in (1, 2, 255):

@@ -24,7 +24,7 @@ from ticketing.locks.keystate import (
 from ticketing.locks.requests import DeskLimits, Requests
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
-from ticketing.locks.turns import DEAD_SKIPPED_MAX
+from ticketing.locks.turns import CANCELLED_PER_SLICE, DEAD_SKIPPED_MAX
 from ticketing.locks.undelivered import unhanded_grants
 from ticketing.locks.views import key_view, longest_queue, longest_queues, queue_page
 from ticketing.locks.waiting import NEVER_NS, Waiter
@@ -306,6 +306,7 @@ class Desk(Requests):
             return self._waiters.count > 0
         return bool(
             self._leaving
+            or self._cancelled
             or self._more_overdue
             or self._onces_left
             or self._waiters.next_due_ns <= self._now_ns
@@ -326,7 +327,12 @@ class Desk(Requests):
             return
         self._drops_left = DROPPED_PER_SLICE
         self._skips_left = DEAD_SKIPPED_MAX
+        self._cancelled_left = CANCELLED_PER_SLICE
         self._drop_leaving()
+        if self._cancelled:
+            touched: dict[KeyState, None] = {}
+            self._remove_cancelled(touched)
+            self._settle_touched(touched, now_ns)
         for waiter in self._waiters.overdue(now_ns, TIMEOUTS_PER_SLICE):
             state = waiter.state
             assert state is not None
@@ -387,7 +393,8 @@ class Desk(Requests):
                     revocations.append(ask)
                 else:
                     unanswerable[ask.session] = None
-        cancels = (self._cancels, self._cancels_kept, *self._cancels_in_flight)
+        applied = (asks for asks, _waited in self._cancelled)
+        cancels = (self._cancels, self._cancels_kept, *self._cancels_in_flight, *applied)
         barriers = (self._barrier_next, *(asks for _id, asks in self._barriers))
         for group in (*cancels, *barriers):
             for ask in group:

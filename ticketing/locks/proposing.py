@@ -141,9 +141,8 @@ class Proposals:
         self._cancels.append(ask)
         return True
 
-    def _cancel_applied(self) -> list[Ask]:
-        """The requests that the oldest cancel in flight carried; their owners count as cancelling no more."""
-        asks = self._cancels_in_flight.popleft()
+    def _cancel_done(self, asks: list[Ask]) -> None:
+        """A cancel was applied and its owners wait for nothing any more: they count as cancelling no longer."""
         cancelling = self.cancelling
         for ask in asks:
             left = cancelling[ask.number] - 1
@@ -151,4 +150,3 @@ class Proposals:
                 cancelling[ask.number] = left
             else:
                 del cancelling[ask.number]
-        return asks

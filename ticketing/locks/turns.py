@@ -26,7 +26,7 @@ from ticketing.locks.keystate import (
     Ask,
     KeyState,
 )
-from ticketing.locks.proposing import Proposals
+from ticketing.locks.proposing import CANCELS_PER_TURN, Proposals
 from ticketing.locks.resend import Resends
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import NO_EFFECT, LockTable
@@ -39,6 +39,9 @@ the queues of all keys together.
 
 A search cut short goes on in a later slice. Until then the release waits: it must go straight to the head.
 """
+
+CANCELLED_PER_SLICE = CANCELS_PER_TURN
+"""Waiters of cancelled owners that leave from one slice to the next."""
 
 WAITED_MS_MAX = 0xFFFF_FFFF
 _MS = 1_000_000
@@ -77,6 +80,9 @@ class Turns(Proposals):
         self._next_look_ns = 0  # for leases that are over
         self._cut = False
         self._skips_left = DEAD_SKIPPED_MAX
+        # Cancels that were applied, with the (owner, key) of those that waited. Their owners are `cancelling`.
+        self._cancelled: deque[tuple[list[Ask], dict[tuple[int, bytes], None]]] = deque()
+        self._cancelled_left = CANCELLED_PER_SLICE
         self._closing = False
 
     # --- answers
@@ -422,6 +428,7 @@ class Turns(Proposals):
                 self._extend_applied(states[command.key], outcome, touched)
                 continue
             elif isinstance(command, Cancel):
+                self._cancelled.append((self._cancels_in_flight.popleft(), {}))
                 self._remove_cancelled(touched)
                 continue
             else:
@@ -433,6 +440,10 @@ class Turns(Proposals):
                 self._close_state(state)
             else:
                 touched[state] = None
+        self._settle_touched(touched, now_ns)
+
+    def _settle_touched(self, touched: dict[KeyState, None], now_ns: int) -> None:
+        states = self._states
         for state in touched:
             if states.get(state.key) is state:
                 self._settle(state, now_ns)
@@ -521,25 +532,36 @@ class Turns(Proposals):
             self._send(ask.session, frames.encode_not_held(ask.number, ask.key))
 
     def _remove_cancelled(self, touched: dict[KeyState, None]) -> None:
-        """A cancel entry was applied: its owners' waiters leave with `T`, their grants are released."""
-        asks = self._cancel_applied()
-        waited: dict[tuple[int, bytes], None] = {}
-        for ask in asks:
-            for waiter in self._waiters.of_owner(ask.number):
-                state = waiter.state
-                assert state is not None
-                waited[ask.number, state.key] = None
-                touched[state] = None
-                self._time_out(waiter, "cancelled_waiting")
-        for ask in asks:
-            key = ask.key
-            ask.found = (ask.number, key) in waited
+        """Goes on with the cancels that were applied: their owners' waiters leave with `T`, then their grants are
+        released. Where one owner stands for more than a slice takes, the rest follows in later ones.
+        """
+        while self._cancelled:
+            asks, waited = self._cancelled[0]
+            for ask in asks:
+                for waiter in self._waiters.of_owner(ask.number, self._cancelled_left):
+                    state = waiter.state
+                    assert state is not None
+                    waited[ask.number, state.key] = None
+                    touched[state] = None
+                    self._cancelled_left -= 1
+                    self._time_out(waiter, "cancelled_waiting")
+                if ask.number in self._waiters.by_owner:
+                    return
+            self._cancelled.popleft()
+            self._cancel_done(asks)
+            for ask in asks:
+                self._follow_cancel(ask, touched, found=(ask.number, ask.key) in waited)
+
+    def _follow_cancel(self, ask: Ask, touched: dict[KeyState, None], *, found: bool) -> None:
+        """Nobody of the owner waits any more: what is in flight for the key comes first, then what it holds."""
+        key = ask.key
+        ask.found = found
+        state = self._states.get(key)
+        if state is None:
             held = self._held.get(key)
-            at_key = self._states.get(key)
-            if at_key is None:
-                if held is None or held.owner != ask.number:
-                    self._answer_cancel(ask, released=ask.found)
-                    continue
-                at_key = self._open_state(key, free=False)
-            self._put_aside(at_key, ask)
-            touched[at_key] = None
+            if held is None or held.owner != ask.number:
+                self._answer_cancel(ask, released=found)
+                return
+            state = self._open_state(key, free=False)
+        self._put_aside(state, ask)
+        touched[state] = None

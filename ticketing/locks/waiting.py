@@ -330,12 +330,9 @@ class Waiters:
                 break
         return found
 
-    def of_owner(self, owner: int) -> list[Waiter]:
-        """All waiting requests of `owner`, whatever their key, in the order of their arrival."""
-        others = self.by_owner.get(owner)
-        if others is None:
-            return []
-        return [others] if isinstance(others, Waiter) else list(others)
+    def of_owner(self, owner: int, limit: int) -> list[Waiter]:
+        """At most `limit` waiting requests of `owner`, whatever their key, in the order of their arrival."""
+        return list(islice(self._owners(owner), limit))
 
     def rival(self, state: KeyState, owner: int, now_ns: int, lease: int = 0) -> Waiter | None:
         """The first living request of `owner` for this key (with exactly this lease, where one is named)."""
