@@ -211,6 +211,7 @@ class Desk(Requests):
     def _answer_resend(self, ask: Ask, held: Held | None, now_ns: int) -> None:
         resends = self._resends
         assert resends is not None
+        resends.brought_back(ask)
         waiter, session = ask.waiter, ask.session
         if session.ended:
             return

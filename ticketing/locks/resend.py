@@ -20,6 +20,8 @@ class Resends:
     def __init__(self) -> None:
         self._sessions: dict[int, DeskSession] = {}
         self._handed: dict[int, None] = {}
+        self.asked: dict[bytes, dict[Ask, None]] = {}
+        """By key: what `ask` made and no barrier has brought back yet."""
         self.unhanded: dict[int, bytes] = {}
         """Token → key: grants whose session ended before a byte of its answer left. Whoever asks again for
         one keeps it from being released, for as long as that request lasts.
@@ -49,7 +51,15 @@ class Resends:
         assert waiter.owner == held.owner
         ask = Ask(RESEND, waiter.session, held.token, held.key)
         ask.waiter = waiter
+        self.asked.setdefault(held.key, {})[ask] = None
         return ask
+
+    def brought_back(self, ask: Ask) -> None:
+        """The barrier of `ask` has passed."""
+        asked = self.asked[ask.key]
+        del asked[ask]
+        if not asked:
+            del self.asked[ask.key]
 
     def answered(self, token: int, session: DeskSession) -> None:
         """`session` was told of `token`, which had been granted to another one."""

@@ -20,7 +20,6 @@ from ticketing.locks.keystate import (
     GRANT_KEPT,
     NONE,
     RELEASE,
-    RESEND,
     REVOKE,
     UNMARKED,
     Ask,
@@ -393,16 +392,11 @@ class Turns(Proposals):
 
     def _resend_waits(self, number: int, key: bytes) -> bool:
         """Whether a living session's RESEND of this token, or by this owner, waits for a barrier."""
-        for asks in (self._barrier_next, *(asks for _id, asks in self._barriers)):
-            for ask in asks:
-                if (
-                    ask.kind == RESEND
-                    and ask.key == key
-                    and not ask.session.ended
-                    and number in (ask.number, ask.waiter.owner)
-                ):
-                    return True
-        return False
+        assert self._resends is not None
+        return any(
+            not ask.session.ended and number in (ask.number, ask.waiter.owner)
+            for ask in self._resends.asked.get(key, ())
+        )
 
     # --- applied
 
