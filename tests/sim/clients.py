@@ -26,6 +26,7 @@ class Manners:
         "cancel_lost",
         "elsewhere",
         "extend",
+        "extend_times",
         "garbage",
         "hold_ns",
         "keys",
@@ -56,6 +57,7 @@ class Manners:
         self.elsewhere = choice((0.0, 0.3))
         """Releases and extensions that go over another client's session, perhaps to another node."""
         self.extend = choice((0.0, 0.2))
+        self.extend_times = 1
         self.abandon = choice((0.0, 0.05, 0.2))
         """Holds that are never released."""
         self.late = choice((0.0, 0.1))
@@ -68,6 +70,15 @@ class Manners:
         self.resend = 0.0
         """Requests without an answer that are asked once more on the next session, under the same owner."""
         self.prefix = b"key"
+
+    def extending(self, world: World) -> None:
+        """Of who holds many keys for long and extends each again and again."""
+        self.extend, self.extend_times = 1.0, 8
+        self.keys = world.rng_later.choice((50, 1500))
+        self.leases = (10, 30)
+        self.outstanding = 10
+        self.think_ns = (1 * MS, 50 * MS)
+        self.hold_ns = (0, 8 * S)
 
     def between_leaders(self, world: World) -> None:
         """Much of what is asked goes over others' sessions, at short holds of few keys with long leases: an overtaken
@@ -477,6 +488,8 @@ class Client:
                 # It relies on the extension.
                 keep_ns = request.lease * S + world.between(0, 2 * S)
             world.after(world.between(0, request.lease * S), lambda: self._extend(hold))
+            for _ in range(manners.extend_times - 1):
+                world.after(int(keep_ns * world.rng_later.random()), lambda: self._extend(hold))
         world.after(max(keep_ns, 0), lambda: self._done(hold))
 
     def _is_cancelling(self, request: Request) -> bool:

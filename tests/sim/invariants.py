@@ -249,7 +249,7 @@ class Invariants:
         for command in commands:
             if isinstance(command, Turn) and not command.owner and lead.desk.gate_open:
                 held = state.table.held.get(command.key)
-                if held is None or held.token == command.expect:  # else it has no effect
+                if held is not None and held.token == command.expect:  # else it frees nothing
                     self._check_hand_over(process, lead, command)
 
     def _check_gate(self, process: Process, raft: Raft) -> None:

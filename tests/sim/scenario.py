@@ -107,6 +107,8 @@ class Scenario:
         self.invariants = Invariants(world, rates_hold=swarm.rates_hold, delta_ns=DELTA_NS)
         self._sessions = 0
         self.manners.resend = swarm.resend
+        if swarm.extensions:
+            self.manners.extending(world)
         if swarm.wander:
             self.manners.between_leaders(world)
         self._init_disks()

@@ -20,6 +20,7 @@ class Swarm:
         "cut_changes",
         "cuts",
         "even_rates",
+        "extensions",
         "far",
         "form",
         "form_first",
@@ -109,6 +110,11 @@ class Swarm:
         self.snapshot_bytes_per_s: int = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
         self.slice_records: int = choice((500, 500, 2))
         """Held keys in each slice of a snapshot: few, so that there are many slices."""
+        self.extensions: bool = choice((False,) * 7 + (True,))
+        """Many keys that are held for long and extended all the time, while snapshots are made."""
+        if self.extensions:
+            self.small_log = True
+            self.kills = max(self.kills, 15)
         if self.wander:
             self.tight = True
             self.isolations = max(self.isolations, 40)
