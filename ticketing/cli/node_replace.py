@@ -52,6 +52,17 @@ class Wanted(NamedTuple):
     as_json: bool = False
 
 
+class Seen(NamedTuple):
+    """What the leader says of the place."""
+
+    node_id: str | None
+    """Of its voter."""
+    came_by: str
+    """The operator's command by which that voter came, or empty."""
+    change: dict[str, Any] | None
+    """What is under way for it."""
+
+
 class Replace:
     """One replacement, as far as it can be followed from here."""
 
@@ -75,7 +86,7 @@ class Replace:
 
     def run(self) -> int:
         """The command: prepares, starts or says how, and follows until the new process votes."""
-        old_id, _ = self._look()
+        old_id = self._look().node_id
         if not (self._target / "state").exists():
             self._confirm()
         command = OperatorCommand(
@@ -118,22 +129,21 @@ class Replace:
             yes=self._wanted.yes,
         )
 
-    def _look(self) -> tuple[str | None, dict[str, Any] | None]:
-        """NodeId of the place's voter, and what is under way for the place."""
+    def _look(self) -> Seen:
+        """How it stands with the place now."""
         told = self._leader.get("/v1/members")
-        voters = (
-            str(row.get("node_id"))
-            for row in told.get("members") or []
-            if row.get("place") == self._place and row.get("role") == "voter"
-        )
+        rows = told.get("members") or []
+        voter = next((r for r in rows if r.get("place") == self._place and r.get("role") == "voter"), None)
         changes = (row for row in told.get("changes") or [] if row.get("place") == self._place)
-        return next(voters, None), next(changes, None)
+        if voter is None:
+            return Seen(None, "", next(changes, None))
+        return Seen(str(voter.get("node_id")), str(voter.get("command_id") or ""), next(changes, None))
 
     def _announce(self, prepared: Prepared) -> bool:
         """Tells the leader. Whether it is all over already."""
         command = prepared.command
         if command is None:
-            return self._look()[1] is None
+            return self._look().change is None
         place = prepared.place
         body = {
             "client": place.client,
@@ -179,12 +189,17 @@ class Replace:
             )
 
     def _follow(self, prepared: Prepared, old_id: str | None) -> None:
-        """Until another process is the voter of the place and nothing is under way for it."""
+        """Until another process is the voter of the place and nothing is under way for it.
+
+        One that goes on with an earlier call may come when all is over: then the voter came by this very command.
+        """
+        command_id = prepared.command.command_id if prepared.command is not None else ""
         told = ""
         started = running_here(prepared.folder) is not None
         while True:
-            voter, change = self._look()
-            if change is None and voter is not None and voter != old_id:
+            voter, came_by, change = self._look()
+            other = voter is not None and (voter != old_id or (came_by == command_id != ""))
+            if change is None and other:
                 return
             if change is not None:
                 line = describe_change(change)
@@ -215,7 +230,7 @@ class Replace:
             running = running_here(prepared.folder) is not None
             former = settle(self._cluster, self._place, prepared.folder, running=running)
             say(f"{home} is the new node's now" + (f"; the former one is {former}" if former else ""))
-        self._tell({"place": self._place, "state": "done", "node_id": self._look()[0]})
+        self._tell({"place": self._place, "state": "done", "node_id": self._look().node_id})
 
     def _until_ended(self, home: Path) -> None:
         """The process that was replaced ends by itself; its folder is left to it until then."""

@@ -144,6 +144,7 @@ def _member(
         "client": record.client,
         "peer": record.peer or None,
         "admin": record.admin or None,
+        "command_id": record.command_id or None,
         "linked": own or node.peers.is_up(record.incarnation),
         "heard_ms": 0 if own else None if heard_ns is None else (now_ns - heard_ns) // MS,
         "match_index": str(progress.match) if progress is not None else None,
