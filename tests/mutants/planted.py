@@ -215,6 +215,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no grant while the clocks are unproven",
     ),
     Mutation(
+        "old-sample-counts",
+        "ticketing/node/peer_clock.py",
+        "SAMPLE_VALID_NS = 3 * S",
+        "SAMPLE_VALID_NS = 300 * S",
+        "a wall clock that was measured long ago still counts",
+        "no grant while the clocks are unproven",
+    ),
+    Mutation(
         "minority-opens-the-gate",
         "ticketing/node/clock_health.py",
         "missing = len(voters) // 2 + 1",
@@ -251,8 +259,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "second-in-queue",
         "ticketing/locks/turns.py",
-        "            elif waiter.owner not in cancelling:\n                return waiter\n",
-        "            elif waiter.owner not in cancelling:\n                return behind or waiter\n",
+        "waiter.owner not in cancelling:\n                return waiter\n",
+        "waiter.owner not in cancelling:\n                return waiter.behind or waiter\n",
         "the second in the queue is served first",
         "first come, first served",
     ),
@@ -338,6 +346,14 @@ UNFOUND: tuple[Mutation, ...] = (
         "                    self.configurations.compact(self.log.base_index)\n",
         "a configuration stays in force when its entry is truncated",
         "assertions of the core",
+    ),
+    Mutation(
+        "answers-after-a-gap",
+        "ticketing/raft/core.py",
+        "            lead.doubt()",
+        "            pass",
+        "a leader whose loop stood still answers before a majority has confirmed it",
+        "no answer after a gap without a majority",
     ),
     Mutation(
         "barrier-without-round",
