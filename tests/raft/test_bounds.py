@@ -2,8 +2,9 @@
 
 from tests.raft.hand import B, C, Hand, commands, leader, only
 from ticketing.raft.log import ENTRY_OVERHEAD
-from ticketing.raft.messages import AppendEntries, AppendReply
-from ticketing.raft.types import MIB, RaftSettings
+from ticketing.raft.messages import AppendEntries, AppendReply, WireEntry
+from ticketing.raft.replica import HAND_OUT_BYTES
+from ticketing.raft.types import MIB, EntryKind, RaftSettings
 
 SETTINGS = RaftSettings(uncommitted_bytes_max=10_000, uncommitted_bytes_reserved=2_000)
 
@@ -78,3 +79,23 @@ def test_nobody_but_a_leader_takes_proposals() -> None:
     assert hand.raft.propose(b"x", hand.now) == 0
     assert (hand.raft.refusal(1), hand.raft.room()) == ("not_leader", 0)
     assert only(AppendEntries, hand.turn()) == []
+
+
+def test_what_a_new_leader_commits_at_a_stroke_is_handed_out_in_slices() -> None:
+    hand = Hand()
+    size = HAND_OUT_BYTES // 2 - ENTRY_OVERHEAD
+    left = [WireEntry(2, EntryKind.COMMANDS, b"x" * size, 0)] * 4
+    left.append(WireEntry(2, EntryKind.COMMANDS, b"x" * 2 * HAND_OUT_BYTES, 0))
+    hand.append(B, 2, (1, 1), left)
+    hand.lead()
+    barrier = hand.raft.begin_barrier()
+    hand.turn()
+    hand.acknowledge(C)
+    assert hand.raft.commit_index == hand.raft.last_index == 7
+    outputs = [hand.output]
+    while hand.raft.applied_index < hand.raft.commit_index:
+        hand.turn()
+        outputs.append(hand.output)
+    assert [[entry.index for entry in output.committed] for output in outputs] == [[2, 3], [4, 5], [6], [7]]
+    # A barrier speaks of the state after all of it.
+    assert [output.barriers for output in outputs] == [[], [], [], [barrier]]

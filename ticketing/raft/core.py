@@ -63,7 +63,9 @@ class Output:
         self.messages: list[tuple[Member, Message]] = []
         """In order of sending; the same object may go to several members, so it can be encoded once."""
         self.committed: list[Entry] = []
-        """Each entry once and in order. `Entry.decoded` may be cleared once it was applied."""
+        """Each entry once and in order. `Entry.decoded` may be cleared once it was applied. Where much was
+        committed at a stroke the next outputs bring the rest: see `Raft.applied_index`.
+        """
         self.barriers: list[int] = []
         self.barriers_lost: list[int] = []
         self.snapshots_wanted: list[Member] = []

@@ -17,6 +17,9 @@ from ticketing.raft.messages import (
 )
 from ticketing.raft.types import Base, Entry, EntryKind, Member, RaftSettings
 
+HAND_OUT_BYTES = 128 * 1024
+"""A new leader can commit all that its predecessor left, megabytes, at a stroke: applying it is cut into slices."""
+
 
 class UnsupportedEntryError(Exception):
     """The leader sent an entry of a kind that this version does not know: the node has to stop (spec 6)."""
@@ -163,10 +166,11 @@ class Replica:
         self.log.append(Entry(index, entry.term, kind, entry.data, stamp_ns))
 
     def hand_out(self) -> list[Entry]:
-        """The entries that were committed since the last call, in order."""
-        entries = self.log.entries(self.applied_index + 1, self.commit_index)
-        self.applied_index = self.commit_index
-        return entries
+        """The next committed entries in order, at least one and at most `HAND_OUT_BYTES` of several."""
+        first = self.applied_index + 1
+        last = max(first, min(self.commit_index, self.log.last_fitting(first, HAND_OUT_BYTES)))
+        self.applied_index = last
+        return self.log.entries(first, last)
 
     def base_at_applied(self) -> Base:
         """What a snapshot of the state machine taken now covers, with the configuration in force there."""
