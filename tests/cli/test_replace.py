@@ -107,6 +107,22 @@ def test_what_is_over_already_is_only_settled(planes: Planes, cluster: Path, tel
     assert read_command(cluster / "node-2") is not None
 
 
+def test_a_call_that_comes_after_the_swap_sees_that_it_is_over(
+    planes: Planes, cluster: Path, tell: Tell
+) -> None:
+    """The leader gives the first answer again; the voter came by this very command."""
+    scene = Scene(planes, [])
+    tell("node", "replace", "--node", "2", "--yes", "--no-wait")
+    new = {**member(2, 4), "command_id": scene.announced[0]["id"]}
+    planes.on(
+        "GET",
+        "/v1/members",
+        {"members": [member(1), new, member(3)], "changes": [], "highest_node_id": "4"},
+    )
+    code, out, _ = tell("node", "replace", "--node", "2")
+    assert (code, out) == (0, "node-2 is filled by node 4\n")
+
+
 def test_undoing_names_the_command_and_removes_what_was_prepared(
     planes: Planes, cluster: Path, tell: Tell
 ) -> None:

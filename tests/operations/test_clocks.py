@@ -136,7 +136,7 @@ async def test_a_leader_whose_wall_clock_is_set_hands_the_lead_on_with_every_lea
     leader = await clocked.cluster.whole()
     session = await open_session(leader)
     asked_at = time.monotonic()
-    held = await session.acquire(b"lease", 0, 8)
+    held = await session.acquire(b"lease", 0, 6)
     clocked.step(leader, offset)
     others = clocked.cluster.others(leader)
     new = await clocked.cluster.leader(others)
@@ -145,7 +145,7 @@ async def test_a_leader_whose_wall_clock_is_set_hands_the_lead_on_with_every_lea
     granted = await session.acquire(b"lease", 60, 5)
     assert granted.what == "G"
     assert granted.token > held.token
-    assert asked_at + 8 <= granted.at <= held.at + 8 + LATE_S
+    assert asked_at + 6 <= granted.at <= held.at + 6 + LATE_S
     await clocked.seen(new, leader, "outside")
     assert f"{leader.place} is outside" in " ".join((await clocked.ask("clock"))["faults"])
     assert "own clock outside: giving the lead away" in leader.log.read_text()
