@@ -108,7 +108,18 @@ class Manners:
 class Session:
     """One connection of one client."""
 
-    __slots__ = ("address", "decoder", "end", "handshake", "heard_ns", "leader", "number", "open", "own")
+    __slots__ = (
+        "address",
+        "decoder",
+        "end",
+        "garbled",
+        "handshake",
+        "heard_ns",
+        "leader",
+        "number",
+        "open",
+        "own",
+    )
 
     def __init__(self, number: int, address: str) -> None:
         self.number = number
@@ -122,6 +133,8 @@ class Session:
         self.open: dict[tuple[int, bytes, str], list[Request]] = {}
         """What waits for an answer, by (id, key, kind)."""
         self.heard_ns = 0
+        self.garbled = False
+        """What was sent after garbage may have been read as a part of it."""
 
     @property
     def ready(self) -> bool:
@@ -258,6 +271,7 @@ class Client:
             return
         if world.chance(manners.garbage):
             self._send_raw(session, world.rng.randbytes(world.rng.randrange(1, 40)))
+            session.garbled = True
             return
         if session.leads:
             for owner, key in self._to_cancel:
@@ -539,7 +553,7 @@ class Client:
     def unanswered(self, before_ns: int) -> Request | None:
         """A request on the living session that should have had its answer by `before_ns`."""
         session = self._session
-        if session is None or not session.ready or not self.alive:
+        if session is None or not session.ready or not self.alive or session.garbled:
             return None
         for requests in session.open.values():
             for request in requests:
