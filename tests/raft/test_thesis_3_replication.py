@@ -226,6 +226,19 @@ def test_10_2_1_all_proposals_of_a_turn_are_one_append_a_follower() -> None:
     assert append == other
 
 
+def test_10_2_1_a_follower_that_lags_is_sent_its_own_part_and_not_that_of_the_others() -> None:
+    hand = Hand()
+    hand.append(B, 2, (1, 1), commands(2, 2, 2, 2))
+    hand.lead()
+    hand.acknowledge(B)
+    assert hand.raft.propose(b"x", hand.now) == 7
+    messages = hand.hear(C, AppendRefusal(3, 1, prev_index=5, last_index=1, hint_index=1, hint_term=1))
+    appends = [
+        (member, append.prev_index, len(append.entries)) for member, append in only(AppendEntries, messages)
+    ]
+    assert appends == [(B, 6, 1), (C, 1, 6)]
+
+
 def test_10_2_1_the_leader_does_not_wait_for_an_answer() -> None:
     hand = leader()
     first = only(AppendEntries, hand.propose(b"a"))[0][1]

@@ -14,7 +14,7 @@ from ticketing.raft.messages import (
     VoteRequest,
     decode_change,
 )
-from ticketing.raft.types import MS, Configuration, ConfigurationChange, EntryKind, Member
+from ticketing.raft.types import MS, Base, Configuration, ConfigurationChange, EntryKind, Member
 
 LEARNING = with_learner(THREE, D)
 JOINT = swapping(LEARNING, C, D)
@@ -326,6 +326,16 @@ def test_9_hearing_a_leader_ends_the_need() -> None:
     hand.wait(1_000 * MS)
     hand.pre_vote(B, 2, (2, 2))
     hand.append(A, 2, (3, 2))
+    assert hand.wait(5_000 * MS) == []
+
+
+def test_9_so_does_a_snapshot() -> None:
+    """What this log alone had is decided, and elsewhere too."""
+    hand = Hand(me=D, base=LEARNING)
+    hand.append(A, 2, (1, 1), commands(2, 2))
+    hand.wait(1_000 * MS)
+    hand.pre_vote(B, 2, (2, 2))
+    assert hand.raft.restore(Base(30, 2, LEARNING), hand.now)
     assert hand.wait(5_000 * MS) == []
 
 
