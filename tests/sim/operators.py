@@ -8,7 +8,7 @@ import msgspec
 
 from tests.sim.world import MS, S, Violation
 from ticketing.node.asked import CannotError
-from ticketing.node.membership import REPLACE
+from ticketing.node.membership import FLOOR, REPLACE
 from ticketing.node.settings import OperatorCommand, Place
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ REVOKE_TRIES = 4
 MOVES_MAX = 3
 """How many places move in one run: each needs a machine of its own."""
 ASK_AGAIN_NS = 5 * S
+DISTURBED_MAX = 2
 
 
 class Operator:
@@ -35,6 +36,9 @@ class Operator:
         """Machines that an operator has prepared to take a place over."""
         self.undone: dict[str, None] = {}
         """Their commands that may have been taken back."""
+        self._forming = False
+        self.disturbed: list[str] = []
+        """Machines whose process was killed while a domain was being formed at an operator's word."""
         self._settled: dict[str, Place] = {}
         """By name: where a place that has moved is now, as the files of all others say from then on."""
 
@@ -208,15 +212,41 @@ class Operator:
                     break
             process.kill(power=True)
 
+    def _disturb(self, name: str) -> None:
+        """A first state is about to be recorded somewhere: whoever dies now leaves it half formed."""
+        scenario = self._scenario
+        if (
+            name != FLOOR
+            or not self._forming
+            or len(self.disturbed) >= DISTURBED_MAX
+            or self._rng.random() < 0.8
+        ):
+            return
+        victim = self._rng.choice(scenario.living())
+        machine = scenario.machines[victim.machine]
+        self.disturbed.append(machine.name)
+
+        def kill() -> None:
+            victim.kill(power=self._rng.random() < 0.5)
+            self.world.after(self._rng.choice((50, 2000)) * MS, lambda: scenario.start(machine))
+
+        self.world.after(self._rng.choice((0, 1, 20)) * MS, kill)
+
+    def started(self, process: Process) -> None:
+        """A process has just begun."""
+        process.shell.on_store = self._disturb
+
     def form(self, *, first: bool) -> None:
         """Asks the lowest place for a new domain until there is one. To be called once the old one is over."""
         scenario = self._scenario
         before = len(scenario.invariants.domains)
+        self._forming = True
         lowest = scenario.machines[scenario.places[0].name]
         floor = self._rng.choice((0, 0, 1 << 59))
 
         def ask() -> None:
-            if len(scenario.invariants.domains) > before:
+            if len(scenario.invariants.domains) > before and scenario.majority_lives():
+                self._forming = False
                 return
             process = lowest.process
             if process is not None and process.alive and not process.stopping:

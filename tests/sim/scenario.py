@@ -17,7 +17,7 @@ from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.invariants import Invariants
 from tests.sim.network import PEER_TIMEOUT_NS, Network
-from tests.sim.operators import Operator
+from tests.sim.operators import DISTURBED_MAX, Operator
 from tests.sim.process import Process, Temper
 from tests.sim.shell import Disk
 from tests.sim.swarm import RHO_PPB, Swarm
@@ -256,6 +256,7 @@ class Scenario:
             self.invariants.after_turn,
             self._ended,
         )
+        self.operator.started(machine.process)
 
     def _ended(self, process: Process, status: int, reason: str) -> None:
         if status not in ENDS and not reason.startswith(GIVEN_UP):
@@ -356,7 +357,12 @@ class Scenario:
             return False  # with other addresses in some files than in others nothing forms
         first = self.swarm.form_first or not self.swarm.form
         self.operator.form(first=first)
-        self._until(self._leader_serves, LOST_WITHIN_NS + LEADER_WITHIN_NS + (0 if first else QUARANTINED_NS))
+        within_ns = LOST_WITHIN_NS + LEADER_WITHIN_NS + (0 if first else QUARANTINED_NS)
+        self._until(self._leader_serves, within_ns)
+        for _ in range(DISTURBED_MAX):
+            # Who died while it was being formed was a founder: the next one begins as late.
+            if self.operator.disturbed and not self._leader_serves():
+                self._until(self._leader_serves, within_ns)
         return True
 
     def _demand_progress(self) -> None:

@@ -71,6 +71,8 @@ class SimShell:
         self.wall_ns = clock.wall_ns
         self.opening: End | None = None
         self.stopped = False
+        self.on_store: Callable[[str], None] = lambda _name: None
+        """Called when a file is about to be written."""
         self.disk_ns = (100_000, 20 * MS)
         self._rng = Random(world.rng.getrandbits(64))
 
@@ -160,6 +162,7 @@ class SimShell:
 
     def store(self, name: str, content: bytes, done: Callable[[], None]) -> None:
         process, files = self.process, self.disk.files
+        self.on_store(name)
 
         def written() -> None:
             # A process that was killed meanwhile may or may not have got as far as the rename.

@@ -118,6 +118,8 @@ class Swarm:
         if self.wander:
             self.tight = True
             self.isolations = max(self.isolations, 40)
+        if self.form:
+            self.replaces = 0  # what has moved is not formed anew here
         if self.standalone:
             self.nodes = 1
             self.form = False
