@@ -30,7 +30,7 @@ class RawSession(asyncio.Protocol):
         self.on_reply: ReplyHandler = lambda _reply: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         handshake = self._handshake

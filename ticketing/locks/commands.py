@@ -1,7 +1,8 @@
-"""The lock commands that go through the log (spec 5), and the bytes of the entry that carries a turn's worth of them.
+"""The lock commands that go through the log (spec 5), and the bytes of the entry that carries a turn's worth.
 
-All that one turn of the leader's loop proposes travels as one log entry: a format byte and a list of commands, applied in
-that order. Each command is complete in itself; one that does not match has no effect on the others.
+All that one turn of the leader's loop proposes travels as one log entry (several where it is much): a format byte and
+a list of commands, applied in that order. Each command is complete in itself; one that does not match has no effect on
+the others.
 """
 
 from __future__ import annotations
