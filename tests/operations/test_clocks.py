@@ -98,7 +98,7 @@ async def test_a_followers_wall_clock_that_is_set_stops_nothing_and_is_named(
     clocked: Clocked, open_session: OpenSession, offset: str
 ) -> None:
     clocked.start()
-    leader = await clocked.cluster.whole()
+    leader = await clocked.cluster.whole(within_s=90)
     follower = clocked.cluster.others(leader)[0]
     session = await open_session(leader)
     term = await term_of(leader)
@@ -133,7 +133,7 @@ async def test_a_leader_whose_wall_clock_is_set_hands_the_lead_on_with_every_lea
     clocked: Clocked, open_session: OpenSession, offset: str
 ) -> None:
     clocked.start()
-    leader = await clocked.cluster.whole()
+    leader = await clocked.cluster.whole(within_s=90)
     session = await open_session(leader)
     asked_at = time.monotonic()
     held = await session.acquire(b"lease", 0, 6)
@@ -157,7 +157,7 @@ async def test_while_too_few_clocks_agree_nothing_is_granted_and_everything_else
     clocked: Clocked, open_session: OpenSession
 ) -> None:
     clocked.start()
-    leader = await clocked.cluster.whole()
+    leader = await clocked.cluster.whole(within_s=90)
     ahead, behind = clocked.cluster.others(leader)
     session = await open_session(leader)
     term = await term_of(leader)
@@ -212,7 +212,7 @@ async def test_an_elapsed_clock_at_a_wrong_rate_closes_the_gate_where_it_is_need
     true, fast, spare = clocked.cluster.nodes
     clocked.run_at(fast, "x1.01")
     clocked.start()
-    await clocked.cluster.whole()
+    await clocked.cluster.whole(within_s=90)
     # Where the odd one leads it gives the lead away as soon as its rate is proved.
     leader = await until_told(lambda: not_led_by(clocked.cluster, fast), f"{fast.place} does not lead")
     await clocked.seen(leader, fast, "rate")
