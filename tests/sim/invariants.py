@@ -88,8 +88,8 @@ class Domain:
         self.appended_ns: dict[tuple[int, int], int] = {}
         """By (index, term): when its leader appended it."""
         self.sums: dict[int, int] = {}
-        self.granted_ns: dict[int, int] = {}
-        """By token: when its grant, or its newest extension, was appended."""
+        self.granted_ns: dict[tuple[int, int], int] = {}
+        """By token and renewal: when the grant, or that extension, was appended, or earlier."""
 
 
 class Invariants:
@@ -371,13 +371,13 @@ class Invariants:
             if isinstance(command, Turn | Extend):
                 held = state.table.held.get(command.key)
                 if held is not None:
-                    domain.granted_ns.setdefault(held.token, appended_ns)
+                    domain.granted_ns.setdefault((held.token, held.renewal), appended_ns)
 
     def _check_stamps(self, process: Process, state: ReplicatedState, domain: Domain) -> None:
         if not self._rates_hold:
             return
         for held in state.table.held.values():
-            granted = domain.granted_ns.get(held.token)
+            granted = domain.granted_ns.get((held.token, held.renewal))
             if granted is not None and process.clock.true_ns(held.stamp_ns) < granted - STAMP_SLACK_NS:
                 raise Violation("no stamp before its grant", f"{process.name}: {held}")
 
