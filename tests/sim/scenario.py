@@ -294,6 +294,8 @@ class Scenario:
             if process.node.raft is not None
         ]
         newest = max(rafts, key=lambda pair: (pair[0], pair[1].commit_index, pair[1].last_index))[1]
+        if not newest.configuration.voters:
+            return False  # a learner that has not heard of its domain yet
         configurations = [newest.committed_configuration, newest.configuration]
         for configuration in configurations:
             for voters in (configuration.voters, configuration.outgoing):
