@@ -35,6 +35,8 @@ class Majorities:
 
     def __init__(self, processes: Mapping[Member, Process]) -> None:
         self._processes = processes
+        self._promoted: dict[Raft, int] = {}
+        """The index of the newest configuration that was looked at."""
         self._committed: dict[Raft, int] = {}
         self._stood: dict[Raft, deque[tuple[int, int]]] = {}
         """By leader: its commit index over the last `CAUGHT_UP_NS`, with the true time of each."""
@@ -114,7 +116,10 @@ class Majorities:
         while len(stood) > 1 and stood[1][0] <= now - CAUGHT_UP_NS:
             stood.popleft()
         configuration = raft.configuration
-        fresh = configuration.joint and raft.configuration_index > raft.commit_index
+        # When it is proposed alone: until it is committed time goes on, and the voter may stop.
+        index = raft.configuration_index
+        fresh = configuration.joint and index > raft.commit_index and self._promoted.get(raft) != index
+        self._promoted[raft] = index
         if fresh and stood and stood[0][0] <= now - CAUGHT_UP_NS:
             for voter in configuration.voters:
                 other = self._processes.get(voter)
