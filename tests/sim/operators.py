@@ -37,6 +37,7 @@ class Operator:
         self.undone: dict[str, None] = {}
         """Their commands that may have been taken back."""
         self._forming = False
+        self._domains_before = 0
         self.disturbed: list[str] = []
         """Machines whose process was killed while a domain was being formed at an operator's word."""
         self._settled: dict[str, Place] = {}
@@ -218,6 +219,8 @@ class Operator:
         if (
             name != FLOOR
             or not self._forming
+            # A member that is taken in writes the same file: its death, or another's, is no part of the forming.
+            or len(scenario.invariants.domains) > self._domains_before
             or len(self.disturbed) >= DISTURBED_MAX
             or self._rng.random() < 0.8
         ):
@@ -239,7 +242,7 @@ class Operator:
     def form(self, *, first: bool) -> None:
         """Asks the lowest place for a new domain until there is one. To be called once the old one is over."""
         scenario = self._scenario
-        before = len(scenario.invariants.domains)
+        before = self._domains_before = len(scenario.invariants.domains)
         self._forming = True
         lowest = scenario.machines[scenario.places[0].name]
         floor = self._rng.choice((0, 0, 1 << 59))
