@@ -13,7 +13,8 @@ from tests.e2e.conftest import MakeCluster, OpenSession
 from tests.e2e.waiting import until_told
 from tests.server.asking import EventReader, ask, ask_raw
 from ticketing.node.settings import OperatorCommand
-from ticketing.server.files import REPLACE, command_content, store
+from ticketing.node.state_files import REPLACE
+from ticketing.server.files import command_content, store
 
 
 async def get(node: NodeProcess, path: str) -> Any:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ticketing.node.settings import NodeSettings, OperatorCommand, Place
+from ticketing.node.state_files import REPLACE
 from ticketing.server.files import (
-    REPLACE,
     StateError,
     StateFacts,
     StateLock,

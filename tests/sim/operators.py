@@ -8,8 +8,8 @@ import msgspec
 
 from tests.sim.world import MS, S, Violation
 from ticketing.node.asked import CannotError
-from ticketing.node.membership import FLOOR, REPLACE
 from ticketing.node.settings import OperatorCommand, Place
+from ticketing.node.state_files import FLOOR, REPLACE
 
 if TYPE_CHECKING:
     from tests.sim.faults import Faults

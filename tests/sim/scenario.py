@@ -23,8 +23,8 @@ from tests.sim.shell import Disk
 from tests.sim.swarm import RHO_PPB, Swarm
 from tests.sim.world import MS, WALL_START_NS, Clock, S, Violation, World
 from ticketing.node import snapshots
-from ticketing.node.membership import FLOOR, PERMIT, RECORD, REPLACE
 from ticketing.node.settings import Limits, NodeSettings, OperatorCommand, Place
+from ticketing.node.state_files import FLOOR, PERMIT, RECORD, REPLACE
 from ticketing.raft.election import Role
 from ticketing.raft.types import MIB, RaftSettings
 

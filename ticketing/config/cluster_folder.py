@@ -38,7 +38,7 @@ from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import reason
 from ticketing.config.templates import admin_toml, client_toml, node_toml
 from ticketing.node.settings import Place
-from ticketing.server.files import PERMIT
+from ticketing.node.state_files import PERMIT
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

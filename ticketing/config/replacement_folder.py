@@ -39,7 +39,7 @@ from ticketing.config.node_folder import node_files
 from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import reason
 from ticketing.node.settings import OperatorCommand, Place
-from ticketing.server.files import RECORD
+from ticketing.node.state_files import RECORD
 
 REPLACE_FILE = "replace.json"
 """In `state/`: the command by which the process may take the place of one that lives."""

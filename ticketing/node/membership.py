@@ -40,18 +40,13 @@ from ticketing.node.replacement import not_leading
 from ticketing.node.settings import OperatorCommand, S
 from ticketing.node.shell import Link
 from ticketing.node.state import DomainFacts, ReplicatedState
+from ticketing.node.state_files import FLOOR, RECORD, REPLACE
 from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
 from ticketing.raft.types import BLANK, MS, Member
 
 if TYPE_CHECKING:
     from ticketing.node.node import Node
-
-RECORD = "record.json"
-FLOOR = "floor.json"
-PERMIT = "permit.json"
-REPLACE = "replace.json"
-"""Files of `state/`; see `ticketing.server.files`."""
 
 ASKERS_MAX = 8
 ASKER_NS = 10 * S

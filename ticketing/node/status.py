@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ticketing.locks.durations import BOUNDS_S
 from ticketing.node.clock_health import ClockView, read_together
+from ticketing.node.liveness import spare
 from ticketing.node.members import MemberRecord
 from ticketing.node.settings import S
 from ticketing.raft.core import Raft
@@ -158,18 +159,15 @@ def redundancy(node: Node, raft: Raft, now_ns: int) -> int:
     Below zero: a majority is not seen from here.
     """
 
-    def spare(voters: tuple[Member, ...]) -> int:
-        living = sum(
-            voter == raft.me or now_ns - node.peers.heard_ns.get(voter.incarnation, -S * 10) <= 2 * HEARD_NS
-            for voter in voters
-        )
-        return living - (len(voters) // 2 + 1)
+    def living(voter: Member) -> bool:
+        heard_ns = node.peers.heard_ns.get(voter.incarnation)
+        return voter == raft.me or (heard_ns is not None and now_ns - heard_ns <= 2 * HEARD_NS)
 
     configuration = raft.configuration
-    figures = [spare(configuration.voters)]
+    figure = spare(configuration.voters, living)
     if configuration.joint:
-        figures.append(spare(configuration.outgoing))
-    return min(figures)
+        figure = min(figure, spare(configuration.outgoing, living))
+    return figure
 
 
 def clock(node: Node, now_ns: int, wall_ns: int) -> dict[str, Any]:

@@ -23,13 +23,10 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ticketing.node.settings import NodeSettings, OperatorCommand
+from ticketing.node.state_files import FLOOR, PERMIT, RECORD, REPLACE
 
 _T = TypeVar("_T")
 
-PERMIT = "permit.json"
-RECORD = "record.json"
-FLOOR = "floor.json"
-REPLACE = "replace.json"
 LOCK = "lock"
 
 COMMAND_ID_CHARS_MAX = 64
