@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticketing.client import IndeterminateCancelledError, TicketBroker, TicketError, arguments
+from ticketing.client import (
+    IndeterminateCancelledError,
+    InvalidInputError,
+    TicketBroker,
+    TicketError,
+    arguments,
+)
 from ticketing.client.clock import SECOND
 
 NAN, INFINITE = math.nan, math.inf
@@ -51,11 +57,15 @@ async def test_bad_input_is_refused_with_field_and_value(
     key: Any, wait: Any, lease: Any, budget: Any, field: str
 ) -> None:
     broker = TicketBroker.connect("127.0.0.1:1")
-    with pytest.raises(TicketError) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         await broker.acquire(key, wait, lease, budget)
     assert caught.value.kind == "invalid_input"
     assert str(caught.value).startswith(field + ":")
-    with pytest.raises(TicketError):
+    assert caught.value.field == field
+    given = {"key": key, "wait": wait, "lease": lease, "min_work_budget": budget}
+    assert caught.value.value is given[field]
+    assert caught.value.range
+    with pytest.raises(InvalidInputError):
         broker.acquire_sync(key, wait, lease, budget)
     assert broker._cluster is None
 
@@ -101,3 +111,9 @@ def test_errors_are_told_by_kind_or_text_and_can_be_pickled() -> None:
     assert type(copy) is IndeterminateCancelledError
     assert copy.kind == "indeterminate"
     assert str(copy) == "the text"
+    refused = pickle.loads(
+        pickle.dumps(InvalidInputError("wait: 256 is too much", "wait", 256, "0 to 255 s"))
+    )
+    assert type(refused) is InvalidInputError
+    assert (refused.kind, str(refused)) == ("invalid_input", "wait: 256 is too much")
+    assert (refused.field, refused.value, refused.range) == ("wait", 256, "0 to 255 s")

@@ -2,7 +2,12 @@
 
 from ticketing.client.alias import refuse_published
 from ticketing.client.broker import TicketBroker
-from ticketing.client.errors import IndeterminateCancelledError, TicketError, TicketErrorKind
+from ticketing.client.errors import (
+    IndeterminateCancelledError,
+    InvalidInputError,
+    TicketError,
+    TicketErrorKind,
+)
 from ticketing.client.telemetry import Counters, Event, EventKind
 from ticketing.client.ticket import Lost, Ticket
 
@@ -11,6 +16,7 @@ __all__ = [
     "Event",
     "EventKind",
     "IndeterminateCancelledError",
+    "InvalidInputError",
     "Lost",
     "Ticket",
     "TicketBroker",

@@ -11,11 +11,12 @@ import operator
 from datetime import timedelta
 
 from ticketing.client.clock import SECOND
-from ticketing.client.errors import TicketError, TicketErrorKind
+from ticketing.client.errors import InvalidInputError
 from ticketing.protocol.fields import (
     KEY_BYTES_MAX,
     LEASE_MAX,
     LEASE_MIN,
+    TOKEN_MAX,
     WAIT_MAX,
     address_problem,
     key_problem,
@@ -27,21 +28,44 @@ Seconds = float | timedelta
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def _invalid(message: str) -> TicketError:
-    return TicketError(TicketErrorKind.INVALID_INPUT, message)
+SECONDS_RANGE = "seconds of 0 or more, as a number or a timedelta"
+WAIT_RANGE = f"0 to {WAIT_MAX} s"
+LEASE_RANGE = f"{LEASE_MIN} to {LEASE_MAX} s"
+KEY_RANGE = f"text of 1 to {KEY_BYTES_MAX} bytes of UTF-8 without space, CR and LF"
+ADDRESSES_RANGE = "a list of host:port"
+
+
+def invalid(field: str, value: object, allowed: str, problem: str) -> InvalidInputError:
+    """The error for an argument; its text opens with the argument's name."""
+    return InvalidInputError(f"{field}: {problem}", field, value, allowed)
+
+
+def token_text(token: object) -> str:
+    """The client token as it was given; any text is one."""
+    if not isinstance(token, str):
+        # Its value is a secret, whatever its type.
+        raise invalid("token", type(token).__name__, "a str", f"a str is wanted, not {type(token).__name__}")
+    return token
+
+
+def fencing_token(token: object) -> int:
+    """A token that may have been granted: 0 to 2^62 - 1."""
+    if type(token) is not int or not 0 <= token < TOKEN_MAX:
+        raise invalid("token", token, "0 to 2^62 - 1", f"{token!r} is outside the range of 0 to 2^62 - 1")
+    return token
 
 
 def key_bytes(key: object) -> bytes:
     """The key as it travels: UTF-8. `invalid_input` where it is no valid key."""
     if not isinstance(key, str):
-        raise _invalid(f"key: a str is wanted, not {type(key).__name__}")
+        raise invalid("key", key, KEY_RANGE, f"a str is wanted, not {type(key).__name__}")
     try:
         raw = key.encode()
     except UnicodeEncodeError:
-        raise _invalid(f"key: {key!r} contains a lone surrogate, which is no text") from None
+        raise invalid("key", key, KEY_RANGE, f"{key!r} contains a lone surrogate, which is no text") from None
     if 0 < len(raw) <= KEY_BYTES_MAX and b" " not in raw and b"\n" not in raw and b"\r" not in raw:
         return raw
-    raise _invalid(f"key: {key_problem(raw)}: {key[:160]!r}")
+    raise invalid("key", key, KEY_RANGE, f"{key_problem(raw)}: {key[:160]!r}")
 
 
 def nanoseconds(name: str, value: object) -> int:
@@ -52,20 +76,20 @@ def nanoseconds(name: str, value: object) -> int:
         amount = value // _MICROSECOND * 1000
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise _invalid(f"{name}: {value!r} is not a number of seconds")
+            raise invalid(name, value, SECONDS_RANGE, f"{value!r} is not a number of seconds")
         amount = round(value * SECOND) if abs(value) < 1e9 else int(value) * SECOND
         if value and not amount:
             amount = 1 if value > 0 else -1  # 0 has a meaning of its own
     elif isinstance(value, bool):
-        raise _invalid(f"{name}: {value!r} is not a number of seconds")
+        raise invalid(name, value, SECONDS_RANGE, f"{value!r} is not a number of seconds")
     else:
         try:
             amount = operator.index(value) * SECOND  # type: ignore[arg-type]
         except TypeError:
             wanted = "a number of seconds or a timedelta is wanted"
-            raise _invalid(f"{name}: {wanted}, not {type(value).__name__}") from None
+            raise invalid(name, value, SECONDS_RANGE, f"{wanted}, not {type(value).__name__}") from None
     if amount < 0:
-        raise _invalid(f"{name}: {value!r} is negative")
+        raise invalid(name, value, SECONDS_RANGE, f"{value!r} is negative")
     return amount
 
 
@@ -80,7 +104,7 @@ def wait_ns(value: Seconds) -> int:
         return value * SECOND
     amount = nanoseconds("wait", value)
     if amount > WAIT_MAX * SECOND:
-        raise _invalid(f"wait: {value!r} is beyond the range of 0 to {WAIT_MAX} s")
+        raise invalid("wait", value, WAIT_RANGE, f"{value!r} is beyond the range of {WAIT_RANGE}")
     return amount
 
 
@@ -90,7 +114,7 @@ def lease_seconds(value: Seconds) -> int:
         return value
     seconds = wire_seconds(nanoseconds("lease", value))
     if not LEASE_MIN <= seconds <= LEASE_MAX:
-        raise _invalid(f"lease: {value!r} is outside the range of {LEASE_MIN} to {LEASE_MAX} s")
+        raise invalid("lease", value, LEASE_RANGE, f"{value!r} is outside the range of {LEASE_RANGE}")
     return seconds
 
 
@@ -99,27 +123,36 @@ def budget_ns(value: Seconds, lease_s: int) -> int:
     if type(value) is int and 0 <= value <= lease_s:
         return value * SECOND
     amount = nanoseconds("min_work_budget", value)
+    allowed = f"0 to the lease, {lease_s} s"
     if amount > LEASE_MAX * SECOND:
-        raise _invalid(f"min_work_budget: {value!r} is beyond the range of 0 to {LEASE_MAX} s")
+        raise invalid(
+            "min_work_budget", value, allowed, f"{value!r} is beyond the range of 0 to {LEASE_MAX} s"
+        )
     if amount > lease_s * SECOND:
-        raise _invalid(f"min_work_budget: {value!r} is more than the lease of {lease_s} s")
+        raise invalid("min_work_budget", value, allowed, f"{value!r} is more than the lease of {lease_s} s")
     return amount
 
 
 def addresses(addrs: object) -> tuple[str, ...]:
     """The addresses of the cluster, each once, in the order given."""
     if isinstance(addrs, str | bytes):
-        raise _invalid(f"addrs: a list of addresses is wanted, such as ['{addrs!s}']")
+        raise invalid(
+            "addrs", addrs, ADDRESSES_RANGE, f"a list of addresses is wanted, such as ['{addrs!s}']"
+        )
     try:
         given = list(addrs)  # type: ignore[call-overload]
     except TypeError:
-        raise _invalid(f"addrs: a list of addresses is wanted, not {type(addrs).__name__}") from None
+        raise invalid(
+            "addrs", addrs, ADDRESSES_RANGE, f"a list of addresses is wanted, not {type(addrs).__name__}"
+        ) from None
     if not given:
-        raise _invalid("addrs: at least one address is wanted")
+        raise invalid("addrs", given, ADDRESSES_RANGE, "at least one address is wanted")
     for address in given:
         if not isinstance(address, str):
-            raise _invalid(f"addrs: each address is a str, not {type(address).__name__}")
+            raise invalid(
+                "addrs", address, ADDRESSES_RANGE, f"each address is a str, not {type(address).__name__}"
+            )
         problem = address_problem(address)
         if problem is not None:
-            raise _invalid(f"addrs: {problem}: {address!r}")
+            raise invalid("addrs", address, ADDRESSES_RANGE, f"{problem}: {address!r}")
     return tuple(dict.fromkeys(given))

@@ -33,7 +33,7 @@ from ticketing.client.requests import Acquire
 from ticketing.client.telemetry import EventKind, OnEvent, Teller
 from ticketing.client.ticket import Ticket
 from ticketing.client.tls import TlsMode
-from ticketing.protocol.fields import TOKEN_MAX, hello_text
+from ticketing.protocol.fields import hello_text
 
 T = TypeVar("T")
 
@@ -65,19 +65,14 @@ class TicketBroker:
 
         Raises TicketError: `invalid_input`, or `io` where the CA file cannot be used. Connects to nothing yet.
         """
-        if not isinstance(token, str):
-            raise TicketError(
-                TicketErrorKind.INVALID_INPUT, f"token: a str is wanted, not {type(token).__name__}"
-            )
         if on_event is not None and not callable(on_event):
-            raise TicketError(
-                TicketErrorKind.INVALID_INPUT,
-                f"on_event: a callable is wanted, not {type(on_event).__name__}",
+            raise arguments.invalid(
+                "on_event", on_event, "a callable", f"a callable is wanted, not {type(on_event).__name__}"
             )
         logger = logger or logging.getLogger("ticketing.client")
         self._settings = Settings(
             addresses=arguments.addresses(addrs),
-            token=token,
+            token=arguments.token_text(token),
             tls=tls_modes.context(tls, logger),
             hello=_hello(name),
             logger=logger,
@@ -193,12 +188,8 @@ class TicketBroker:
         return self._holder(key, token).release_sync()
 
     def _holder(self, key: str, token: int) -> Ticket:
-        if type(token) is not int or not 0 <= token < TOKEN_MAX:
-            raise TicketError(
-                TicketErrorKind.INVALID_INPUT, f"token: {token!r} is outside the range of 0 to 2^62 - 1"
-            )
         # Its lease is not known: an end in the past keeps it from being released once more when collected.
-        return Ticket(self, self._clock, arguments.key_bytes(key), token, None, 1, 0)
+        return Ticket(self, self._clock, arguments.key_bytes(key), arguments.fencing_token(token), None, 1, 0)
 
     # --- readiness and end
 

@@ -47,6 +47,20 @@ class TicketError(Exception):
         return self.message
 
 
+class InvalidInputError(TicketError):
+    """A value that was passed in and refused before anything was sent."""
+
+    def __init__(self, message: str, field: str, value: object, allowed: str) -> None:
+        super().__init__(TicketErrorKind.INVALID_INPUT, message)
+        self.field = field
+        """The argument's name."""
+        self.value = value
+        """What was given."""
+        self.range = allowed
+        """What is allowed, in words."""
+        self.args = (message, field, value, allowed)  # what pickle makes it anew from
+
+
 class IndeterminateCancelledError(TicketError, asyncio.CancelledError):
     """An acquire that was cancelled after bytes of it may have left.
 

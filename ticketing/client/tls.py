@@ -6,6 +6,7 @@ import ssl
 from logging import Logger
 from pathlib import Path
 
+from ticketing.client.arguments import invalid
 from ticketing.client.errors import TicketError, TicketErrorKind
 
 OFF = "off"
@@ -28,7 +29,9 @@ def context(mode: TlsMode, logger: Logger) -> ssl.SSLContext | None:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
     elif not str(mode):
-        raise TicketError(TicketErrorKind.INVALID_INPUT, f"tls: {mode!r} is neither a mode nor a path")
+        raise invalid(
+            "tls", mode, "a mode or the path of a CA file", f"{mode!r} is neither a mode nor a path"
+        )
     else:
         try:
             made = ssl.create_default_context(cafile=str(mode))
