@@ -39,12 +39,12 @@ class Ended(NamedTuple):
     error: str
 
 
-def run_ticketing(*words: str | Path, folder: Path, within_s: float = 20.0) -> Ended:
-    """Runs one command in `folder` to its end."""
+def run_ticketing(*words: str | Path, folder: Path, within_s: float = 20.0, program: Path = PROJECT) -> Ended:
+    """Runs one command in `folder` to its end. `program`: where the program lies."""
     done = subprocess.run(
         [*COMMAND, *map(str, words)],
         cwd=folder,
-        env=environment(),
+        env=environment(PYTHONPATH=str(program)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -75,6 +75,8 @@ class NodeProcess:
         self.admin_token: str = settings["secrets"]["admin_token"]
         self.environment: dict[str, str] = {}
         """Set for the processes that are started here, besides what all have."""
+        self.program = PROJECT
+        """Where the program lies that is started here: a folder that Python finds it in."""
         self.before: tuple[str, ...] = ()
         """Stands before the command: a program that ends in running it."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -109,7 +111,7 @@ class NodeProcess:
             self._process = subprocess.Popen(
                 [*self.before, *COMMAND, "node", "start", "--config", str(self.config), *options],
                 cwd=self.folder,
-                env=environment(**self.environment),
+                env=environment(PYTHONPATH=str(self.program), **self.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -204,16 +206,21 @@ async def told_status(node: NodeProcess) -> dict[str, Any]:
 class Cluster:
     """The nodes of one folder that `init` wrote."""
 
-    def __init__(self, folder: Path, nodes: int = 3, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, nodes: int = 3, options: Sequence[str] = (), program: Path = PROJECT
+    ) -> None:
         self.folder = folder
         port = free_client_port(nodes)
         written = run_ticketing(
             *("init", "--nodes", str(nodes), "--dir", folder, "--client-port", str(port)),
             *options,
             folder=folder.parent,
+            program=program,
         )
         assert written.status == 0, written
         self.nodes = [NodeProcess(folder / f"node-{number}") for number in range(1, nodes + 1)]
+        for node in self.nodes:
+            node.program = program
         self.token = self.nodes[0].client_token
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster, NodeProcess
+from tests.e2e.cluster import PROJECT, Cluster, NodeProcess
 from tests.e2e.wire import WireSession
 
 CLUSTERS: pytest.StashKey[list[Cluster]] = pytest.StashKey()
@@ -40,8 +40,8 @@ def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mak
     made: list[Cluster] = []
     request.node.stash[CLUSTERS] = made
 
-    def make(nodes: int = 3, options: Sequence[str] = ()) -> Cluster:
-        cluster = Cluster(tmp_path / f"cluster-{len(made) + 1}", nodes, options)
+    def make(nodes: int = 3, options: Sequence[str] = (), program: Path = PROJECT) -> Cluster:
+        cluster = Cluster(tmp_path / f"cluster-{len(made) + 1}", nodes, options, program)
         made.append(cluster)
         return cluster
 

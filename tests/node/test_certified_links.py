@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from tests.node.fake_shell import Cluster, FakeLink, Machine, formed
+from ticketing.node.link import PeerKind
+from ticketing.node.membership_messages import JoinAnswer, Verdict, encode
 from ticketing.node.settings import OperatorCommand, S
 
 Certify = Callable[[Machine, tuple[str, ...]], None]
@@ -114,3 +116,49 @@ def test_a_process_that_asks_at_an_address_that_is_not_its_own_is_not_taken(cert
     cluster.world.run(10 * S)
     assert follower.stopped is None
     assert cluster.leader.logged("asks for its place at an address that it has no certificate for")
+
+
+def test_a_leader_that_has_moved_is_found_by_a_process_that_knows_its_former_address(
+    certify: Certify,
+) -> None:
+    """A host whose files were not brought up to date starts its node again while the moved place leads."""
+    cluster = formed()
+    moving, other = cluster.followers
+    place = moving.place.name
+    for machine in cluster.machines:
+        certify(machine, (machine.place.name,))
+    new = moved(cluster, place, "new")
+    certify(new, ("new", place))
+    new.start()
+    cluster.world.until(lambda: moving.stopped is not None)
+    cluster.world.run(2 * S)
+    certify(new, ("new",))  # its certificate was signed anew since
+    former = cluster.leader
+    former.call(lambda: former.up.transfer(place))
+    cluster.world.until(lambda: new.node is not None and new.node.lead is not None and new.node.lead.serving)
+    other.kill()
+    assert [known.peer for known in other.settings.places if known.name == place] == [f"{place}:6225"]
+    life = other.start()
+    cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
+    assert other.logged("dialling the leader where it is said to be") == 1
+    assert life.peers.missing() == [], "a place is missed only where it is reached at none of its addresses"
+
+
+def test_whoever_sits_where_the_leader_is_said_to_be_has_to_prove_itself_like_any_peer(
+    certify: Certify,
+) -> None:
+    cluster = formed()
+    leader, (teller, other) = cluster.leader, cluster.followers
+    stray = moved(cluster, leader.place.name, "stray")
+    stray.settings = msgspec.structs.replace(stray.settings, peer_secrets=(b"another secret",))
+    stray.start()
+    other.kill()
+    life = other.start()
+    cluster.world.until(lambda: len(life.peers.reachable()) == 2)
+    peer = next(peer for peer in life.peers.reachable() if peer.place == teller.place.name)
+    lie = JoinAnswer(life.incarnation, Verdict.NOT_LEADING, "", leader.place.name, "stray:6225")
+    link = FakeLink(other, "", inbound=True, purpose="peer")
+    other.call(lambda: life.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(lie)))
+    cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
+    refused = [facts for _, event, facts in other.lines if event == "peer link refused"]
+    assert {(facts["remote"], facts["reason"]) for facts in refused} == {("stray:6225", "wrong_secret")}

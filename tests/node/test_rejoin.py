@@ -23,6 +23,7 @@ from ticketing.node.rejoin import (
     NEXT_PLACE_NS,
     AppliedReport,
     Ask,
+    LeaderAt,
     Rejoin,
     Stop,
     Taken,
@@ -34,6 +35,8 @@ from ticketing.node.settings import NodeSettings, Place
 from ticketing.raft.types import MS, Member
 
 ME = 77
+LIVES = {"node-1": 11, "node-3": 33}
+"""Incarnations of the processes that are asked."""
 
 
 def node_settings(**changes: object) -> NodeSettings:
@@ -47,7 +50,7 @@ def node_settings(**changes: object) -> NodeSettings:
 def asking(*linked: str, **changes: object) -> Rejoin:
     rejoin = Rejoin(node_settings(**changes), ME, 0)
     for place in linked:
-        rejoin.link(place, up=True, now_ns=0)
+        rejoin.linked(place, LIVES[place], 0)
     return rejoin
 
 
@@ -69,7 +72,7 @@ class TestAsking:
 
     def test_an_operators_command_goes_with_it(self) -> None:
         rejoin = Rejoin(node_settings(), ME, 0, command_id="cmd-1", who="kim", why="disk")
-        rejoin.link("node-1", up=True, now_ns=0)
+        rejoin.linked("node-1", LIVES["node-1"], 0)
         action = rejoin.step(0)
         assert isinstance(action, Ask)
         assert action.message.operator
@@ -116,7 +119,7 @@ class TestAsking:
         rejoin = asking("node-1", "node-3")
         asked(rejoin, 0)
         rejoin.receive("node-1", JoinAnswer(ME, Verdict.WAITING, "it is next"), 0)
-        rejoin.link("node-1", up=False, text="connection refused", now_ns=10 * MS)
+        rejoin.parted("node-1", LIVES["node-1"], 10 * MS)
         assert asked(rejoin, 10 * MS + NEXT_PLACE_NS) == "node-3"
 
     def test_after_a_denial_it_asks_seldom(self) -> None:
@@ -128,13 +131,56 @@ class TestAsking:
 
     def test_what_was_said_is_shown_with_the_address(self) -> None:
         rejoin = asking("node-1")
-        rejoin.link("node-3", up=False, text="connection refused", now_ns=0)
+        rejoin.turned_away("node-3", "refuses: removed", 0)
         asked(rejoin, 0)
         rejoin.receive("node-1", JoinAnswer(ME, Verdict.WAITING, "its present voter is not gone"), 1 * S)
         first, second = rejoin.views(3 * S)
         assert (first.place, first.address, first.linked) == ("node-1", "h1:6225", True)
         assert (first.said, first.said_ago_ns) == ("waiting: its present voter is not gone", 2 * S)
-        assert (second.place, second.linked, second.said) == ("node-3", False, "connection refused")
+        assert (second.place, second.linked, second.said) == ("node-3", False, "refuses: removed")
+
+
+class TestALeaderWhosePlaceHasMoved:
+    """Where it is, whoever does not lead says; a link to it is needed before it can be asked."""
+
+    MOVED = JoinAnswer(ME, Verdict.NOT_LEADING, "node-3 leads", "node-3", "new:6225")
+
+    def test_it_is_dialled_where_it_is_said_to_be_and_asked_as_soon_as_it_is_linked(self) -> None:
+        rejoin = asking("node-1")
+        asked(rejoin, 0)
+        assert rejoin.receive("node-1", self.MOVED, 0) == LeaderAt("node-3", "new:6225")
+        assert asked(rejoin, NEXT_PLACE_NS) == "node-1", "meanwhile whoever can be asked is"
+        assert rejoin.receive("node-1", self.MOVED, NEXT_PLACE_NS) is None, "it is dialled already"
+        rejoin.linked("node-3", 34, 250 * MS)
+        assert asked(rejoin, 250 * MS) == "node-3"
+        assert rejoin.views(250 * MS)[1].address == "new:6225"
+
+    def test_also_while_its_former_process_still_answers_at_the_former_address(self) -> None:
+        rejoin = asking("node-1", "node-3")
+        asked(rejoin, 0)
+        assert rejoin.receive("node-1", self.MOVED, 0) == LeaderAt("node-3", "new:6225")
+        rejoin.linked("node-3", 34, 10 * MS)
+        rejoin.parted("node-3", LIVES["node-3"], 20 * MS)
+        rejoin.turned_away("node-3", "refuses: removed", 30 * MS)
+        assert asked(rejoin, 30 * MS) == "node-3", "it was linked: that the former one is gone means nothing"
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            JoinAnswer(
+                ME, Verdict.NOT_LEADING, "node-3 leads", "node-3", "h3:6225"
+            ),  # where it is dialled anyway
+            JoinAnswer(ME, Verdict.NOT_LEADING, "node-3 leads", "node-3"),  # of a node that speaks format 1
+            JoinAnswer(ME, Verdict.NOT_LEADING, "node-2 leads", "node-2", "new:6225"),  # our own place
+            JoinAnswer(ME, Verdict.NOT_LEADING, "node-9 leads", "node-9", "new:6225"),  # no place of ours
+            JoinAnswer(ME, Verdict.WAITING, "it is next", "node-3", "new:6225"),
+        ],
+    )
+    def test_nobody_else_is_dialled(self, answer: JoinAnswer) -> None:
+        rejoin = asking("node-1")
+        asked(rejoin, 0)
+        assert rejoin.receive("node-1", answer, 0) is None
+        assert [view.address for view in rejoin.views(0)] == ["h1:6225", "h3:6225"]
 
 
 class TestTaken:
@@ -227,7 +273,7 @@ class TestMessages:
         "message",
         [
             ask_for(2, 77, "cmd-1"),
-            JoinAnswer(77, Verdict.WAITING, "why", "node-1"),
+            JoinAnswer(77, Verdict.WAITING, "why", "node-1", "h1:6225"),
             JoinTaken(77, "node-2", 4, "ab" * 8, 1 << 61, 500 * MS),
             JoinApplied(4, 100),
             Removed(2, 2000, "replaced by 4"),
@@ -250,6 +296,7 @@ class TestMessages:
             msgspec.msgpack.encode([1, "node-2", 1, "a" * 129, "b", "c"]),
             msgspec.msgpack.encode([2, 1, "perhaps", "text", ""]),
             msgspec.msgpack.encode([2, 1, "waiting", "t" * 513, ""]),
+            msgspec.msgpack.encode([2, 1, "waiting", "text", "node-1", "a" * 129]),
             msgspec.msgpack.encode([3, 1, "node-2", 4, "xyz", 1, 1]),
         ],
     )

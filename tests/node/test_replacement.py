@@ -7,6 +7,7 @@ import pytest
 from tests.node.clocks import S
 from tests.node.place_model import TICK, Places, ask_for
 from ticketing.node.commit_history import CommitHistory
+from ticketing.node.members import MemberRecord
 from ticketing.node.membership_messages import JoinAnswer, JoinTaken, Verdict
 from ticketing.node.replacement import Done, ProposeChange, Tell, Transfer, not_leading
 from ticketing.raft.types import MS, Member
@@ -166,8 +167,11 @@ class TestAnswers:
         assert "only one of them may run" in waiting(places.ask(ask_for(2, 77)))
 
     def test_a_member_that_does_not_lead_names_the_leader(self) -> None:
-        answer = not_leading(ask_for(2, 77), "node-3")
-        assert (answer.verdict, answer.leader, answer.incarnation) == (Verdict.NOT_LEADING, "node-3", 77)
+        leader = MemberRecord("node-3", 9, 9000, "new:5225", "new:6225", "new:7225")
+        answer = not_leading(ask_for(2, 77), leader)
+        assert (answer.verdict, answer.incarnation) == (Verdict.NOT_LEADING, 77)
+        assert (answer.leader, answer.leader_peer) == ("node-3", "new:6225")
+        assert not_leading(ask_for(2, 77), None).leader == ""
 
 
 class TestOneAtATime:

@@ -16,7 +16,8 @@ _FAKETIME = (
 )
 
 
-def _missing(what: str) -> None:
+def missing(what: str) -> None:
+    """Skips, or fails where everything is to be there."""
     if os.environ.get("TICKETING_TESTS_COMPLETE"):
         pytest.fail(what)
     pytest.skip(what)
@@ -25,9 +26,9 @@ def _missing(what: str) -> None:
 def need_namespaces() -> None:
     """Root and iproute2."""
     if os.geteuid() != 0:
-        _missing("network namespaces need root")
+        missing("network namespaces need root")
     if shutil.which("ip") is None:
-        _missing("network namespaces need the command `ip` (Debian: apt-get install iproute2)")
+        missing("network namespaces need the command `ip` (Debian: apt-get install iproute2)")
 
 
 def libfaketime() -> str:
@@ -35,5 +36,5 @@ def libfaketime() -> str:
     for path in _FAKETIME:
         if Path(path).exists():
             return path
-    _missing("faked clocks need libfaketime (Debian: apt-get install faketime)")
+    missing("faked clocks need libfaketime (Debian: apt-get install faketime)")
     raise AssertionError("not reached")

@@ -1,38 +1,49 @@
 """Versions of what travels between nodes: the newest common one is spoken, any other refused in clear words (spec 6).
 
-All formats are at version 1, so there is no previous one to upgrade from yet. These tests are the place for it: when a
-format 2 comes, nodes of both versions have to pass here.
+What the previous program wrote is kept in `formats/`, so that it is read here without that program; `test_upgrade` runs
+both beside each other.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.node.fake_shell import Cluster, FakeLink, formed
-from ticketing.locks.codec import UnknownEntry, encode_commands
+from tests.operations import format_samples
+from tests.operations.format_samples import DOMAIN, MESSAGES, End, encoded, sample_state, snapshot_frames
+from ticketing.locks.codec import UnknownEntry, decode_commands, encode_commands
 from ticketing.locks.commands import FORMAT as ENTRY_FORMAT
 from ticketing.locks.restore import BadSnapshot
 from ticketing.locks.snapshot import SNAPSHOT_FORMAT, SnapshotHeader
+from ticketing.node import clock_messages, forming_messages, membership_messages, snapshots
 from ticketing.node.handshake import FORMAT as LINK_FORMAT
-from ticketing.node.handshake import FORMAT_OLDEST, NONCE_BYTES, LinkFacts
+from ticketing.node.handshake import FORMAT_OLDEST, NONCE_BYTES, LinkFacts, LinkPeer
 from ticketing.node.link import HEADER, PeerKind, encode_frame
 from ticketing.node.members import Members
-from ticketing.node.settings import S
+from ticketing.node.settings import OperatorCommand, S
 from ticketing.node.shell import Link
 from ticketing.node.snapshots import FORMAT as STREAM_FORMAT
 from ticketing.node.snapshots import Begin, SnapshotReceiver
 from ticketing.node.state import DomainFacts
+from ticketing.raft import messages as raft_messages
 from ticketing.raft.types import MS, Base, Configuration, EntryKind, Member
+from ticketing.server.files import command_content, read_facts
 
+FORMATS = Path(__file__).parent / "formats"
+OTHER_LINK_FORMATS = [FORMAT_OLDEST - 1, LINK_FORMAT + 1]
 OTHER_FORMATS = [0, 2]
 HELLO = b"TKTPEER\x01"
 MAC_BYTES = 32
 
 
 def test_the_formats_of_today() -> None:
-    """Who raises one of these makes `FORMAT_OLDEST` and the readers take the previous one, and tests it here."""
-    assert (LINK_FORMAT, FORMAT_OLDEST) == (1, 1)
+    """Who raises one of these has the readers take the previous one, too, and keeps what that wrote in `formats/`."""
+    assert (LINK_FORMAT, FORMAT_OLDEST) == (2, 1)
     assert (ENTRY_FORMAT, SNAPSHOT_FORMAT, STREAM_FORMAT) == (1, 1, 1)
     assert encode_commands([])[:1] == bytes((ENTRY_FORMAT,))
 
@@ -62,16 +73,24 @@ def opening(cluster: Cluster, newest: int, oldest: int) -> tuple[FakeLink, bytes
     return stranger, b"".join(answered)
 
 
-@pytest.mark.parametrize("newest", [LINK_FORMAT, LINK_FORMAT + 1, LINK_FORMAT + 7])
-def test_a_link_speaks_the_newest_format_that_both_ends_know(newest: int) -> None:
-    _, answer = opening(formed(), newest, LINK_FORMAT)
+@pytest.mark.parametrize(
+    ("newest", "oldest", "common"),
+    [
+        (1, 1, 1),
+        (LINK_FORMAT, FORMAT_OLDEST, LINK_FORMAT),
+        (LINK_FORMAT + 1, LINK_FORMAT, LINK_FORMAT),
+        (LINK_FORMAT + 7, 1, LINK_FORMAT),
+    ],
+)
+def test_a_link_speaks_the_newest_format_that_both_ends_know(newest: int, oldest: int, common: int) -> None:
+    _, answer = opening(formed(), newest, oldest)
     payload = answer[HEADER.size : -MAC_BYTES]
     assert payload.startswith(HELLO)
     _tag, spoken, *_ = msgspec.msgpack.decode(payload[len(HELLO) :])
-    assert spoken == LINK_FORMAT
+    assert spoken == common
 
 
-@pytest.mark.parametrize("other", OTHER_FORMATS)
+@pytest.mark.parametrize("other", OTHER_LINK_FORMATS)
 def test_a_link_without_a_common_format_is_refused_and_both_ranges_are_named(other: int) -> None:
     cluster = formed()
     leader = cluster.leader
@@ -80,7 +99,7 @@ def test_a_link_without_a_common_format_is_refused_and_both_ranges_are_named(oth
     assert link not in leader.links
     refused = next(facts for _, event, facts in leader.lines if event == "peer link refused")
     assert refused["reason"] == "format"
-    assert refused["detail"] == f"speaks formats {other} to {other}, this node 1 to 1"
+    assert refused["detail"] == f"speaks formats {other} to {other}, this node 1 to 2"
 
 
 @pytest.mark.parametrize("other", OTHER_FORMATS)
@@ -123,3 +142,108 @@ def test_a_snapshot_of_another_format_is_refused_before_anything_of_it_is_kept(o
     receiver = SnapshotReceiver("ab" * 8)
     receiver.receive(begin(), 0)
     assert receiver.base is not None
+
+
+# --- what each format wrote
+
+DECODERS: dict[str, Any] = {
+    "raft": raft_messages.decode,
+    "forming": forming_messages.decode_forming,
+    "clock": clock_messages.decode,
+    "membership": membership_messages.decode_membership,
+    "leave": membership_messages.decode_leave,
+}
+
+
+def written(link_format: int) -> dict[str, Any]:
+    """What the program of that link format wrote of the samples."""
+    found: dict[str, Any] = json.loads((FORMATS / f"link-{link_format}.json").read_text())
+    assert found["link format"] == link_format
+    return found
+
+
+def decoded(kind: str, name: str, data: bytes) -> Any:
+    if kind != "entry":
+        return DECODERS[kind](data)
+    return raft_messages.decode_change(data) if name == "change" else decode_commands(data)
+
+
+NAMES = [(kind, name) for kind, named in MESSAGES.items() for name in named]
+SPOKEN = range(FORMAT_OLDEST, LINK_FORMAT + 1)
+
+
+def test_what_this_program_writes_is_what_it_wrote_before() -> None:
+    """Anything else is a new format."""
+    assert format_samples.samples() == written(LINK_FORMAT)
+
+
+@pytest.mark.parametrize("link_format", SPOKEN)
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_each_message_of_a_spoken_format_is_read(link_format: int, kind: str, name: str) -> None:
+    data = bytes.fromhex(written(link_format)["messages"][kind][name])
+    assert decoded(kind, name, data) == MESSAGES[kind][name]
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_a_process_of_the_previous_format_is_sent_what_it_would_have_sent(kind: str, name: str) -> None:
+    message = MESSAGES[kind][name]
+    speaks_formats = kind in ("membership", "leave")
+    sent = membership_messages.encode(message, 1) if speaks_formats else encoded(kind, message)
+    assert sent.hex() == written(1)["messages"][kind][name]
+
+
+def test_an_answer_that_has_more_in_this_format_is_cut_to_the_former() -> None:
+    answer = membership_messages.JoinAnswer(
+        44, membership_messages.Verdict.NOT_LEADING, "node-1 leads", "node-1", "h1:6225"
+    )
+    assert membership_messages.encode(answer, 1).hex() == written(1)["messages"]["membership"]["join answer"]
+    assert membership_messages.decode_membership(membership_messages.encode(answer)) == answer
+
+
+@pytest.mark.parametrize("link_format", SPOKEN)
+def test_a_dialler_of_a_spoken_format_is_accepted_and_answered_in_it(link_format: int) -> None:
+    hello, welcome, proof, verdict = (bytes.fromhex(frame) for frame in written(link_format)["handshake"])
+    acceptor = End(2).handshake()
+    assert acceptor.feed(hello) == welcome
+    assert acceptor.feed(proof) == verdict
+    assert isinstance(acceptor.outcome, LinkPeer)
+    assert acceptor.outcome.format == link_format
+
+
+@pytest.mark.parametrize("link_format", SPOKEN)
+def test_a_snapshot_of_a_spoken_format_is_the_state_that_was_sent(link_format: int) -> None:
+    *stream, installed = (bytes.fromhex(frame) for frame in written(link_format)["snapshot"])
+    assert isinstance(snapshots.decode(installed), snapshots.Installed)
+    receiver = SnapshotReceiver(DOMAIN)
+    for frame in stream:
+        receiver.receive(snapshots.decode(frame[HEADER.size :]), 0)
+    state = receiver.step()
+    assert state is not None
+    assert state.checksum() == written(link_format)["checksum"] == sample_state().checksum()
+    assert [frame.hex() for frame in snapshot_frames(sample_state())] == written(link_format)["snapshot"], (
+        "and it is sent as it was"
+    )
+
+
+def test_the_state_files_of_format_1_are_read() -> None:
+    facts = read_facts(FORMATS / "state-1")
+    assert facts.permit == "a603a20773c380b82e02fd61c0434ec5"
+    assert facts.permit_made_ms == 1796060642356
+    assert facts.earlier_domain == "81f329e91c679147"
+    assert facts.earlier_first_token == 1883306107863040
+    command = OperatorCommand(command_id="command-1", who="somebody", why="a reason")
+    assert facts.operator_command == command
+    assert command_content(command) == (FORMATS / "state-1" / "replace.json").read_bytes()
+
+
+def test_the_state_files_are_written_as_format_1_has_them() -> None:
+    """A node that is taken back to the former version reads them."""
+    cluster = formed()
+    kept = {
+        name: json.loads((FORMATS / "state-1" / name).read_text()) for name in ("record.json", "floor.json")
+    }
+    for name, known in kept.items():
+        fresh = json.loads(cluster.leader.disk[name])
+        assert {key: type(value) for key, value in fresh.items()} == {
+            key: type(value) for key, value in known.items()
+        }

@@ -164,9 +164,7 @@ class Operator:
         return self._settled.get(place.name, place)
 
     def _look_after_moves(self) -> None:
-        """Once a place has moved its old machine is switched off, the files of the others name the new one, and whoever
-        waits for a place, with the old addresses, is started anew.
-        """
+        """Once a place has moved its old machine is switched off, and the files of the others name the new one."""
         self.world.after(S, self._look_after_moves)
         scenario = self._scenario
         for machine in self.moved:
@@ -184,10 +182,11 @@ class Operator:
             for other in scenario.machines.values():
                 if other is not machine and other.place.name == machine.place.name:
                     other.retired = True
-                waits = other.process is not None and other.process.alive and other.process.node.raft is None
-                if waits and other.process is not None:
-                    other.process.kill(power=False)
-                    self.world.after(S, lambda other=other: scenario.start(other))  # type: ignore[misc]
+                    waits = other.process is not None and other.process.node.raft is None
+                    if other.process is not None and other.process.alive and waits:
+                        other.process.kill(
+                            power=False
+                        )  # one that is a member ends by itself when it hears of it
 
     def _undo(self, place: str, command: str) -> None:
         leader = self._scenario.leader()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ticketing.node.leave import Leaves
 from ticketing.node.link import PeerKind
 from ticketing.node.liveness import ClusterFacts, MemberFacts
-from ticketing.node.membership_messages import JoinAsk, LeaveAsk, encode
+from ticketing.node.membership_messages import JoinAnswer, JoinAsk, JoinTaken, LeaveAsk, encode
 from ticketing.node.replacement import Done, ProposeChange, Replacement, ReplacementView, Tell, Transfer
 from ticketing.raft.core import Raft
 from ticketing.raft.membership import ChangeRefused
@@ -114,9 +114,9 @@ class Governing:
         self._node.shell.log("audit", audit)
         return None
 
-    def asked_to_join(self, ask: JoinAsk, now_ns: int) -> bytes:
+    def asked_to_join(self, ask: JoinAsk, now_ns: int) -> JoinAnswer | JoinTaken:
         """The answer to a process that asks for its place."""
-        return encode(self.replacement.ask(ask, self.facts(), now_ns))
+        return self.replacement.ask(ask, self.facts(), now_ns)
 
     def asked_for_leave(self, ask: LeaveAsk, now_ns: int) -> bytes:
         """The answer to a voter that wants to stop."""

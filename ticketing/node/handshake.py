@@ -37,8 +37,11 @@ from ticketing.node.link import (
 from ticketing.node.shown import Mark, Shows
 from ticketing.raft.types import Member
 
-FORMAT = 1
-"""Version of what travels on a link. Fields are only ever added at the end of a message."""
+FORMAT = 2
+"""Version of what travels on a link. Fields are only ever added at the end of a message.
+
+1: the first. 2: `JoinAnswer` names the leader's peer address.
+"""
 
 FORMAT_OLDEST = 1
 """The oldest version that this program still speaks: the previous one, where there is one."""

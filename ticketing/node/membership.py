@@ -35,7 +35,7 @@ from ticketing.node.membership_messages import (
     decode_membership,
     encode,
 )
-from ticketing.node.rejoin import AppliedReport, Rejoin, Stop, Taken, refusal, removed
+from ticketing.node.rejoin import AppliedReport, LeaderAt, Rejoin, Stop, Taken, refusal, removed
 from ticketing.node.replacement import not_leading
 from ticketing.node.settings import OperatorCommand, S
 from ticketing.node.shell import Link
@@ -69,6 +69,8 @@ class Membership:
         self.governing: Governing | None = None
         """While this process leads."""
         self._rejoin: Rejoin | None = None
+        self._leader_at: LeaderAt | None = None
+        """Where a member said that the leader is, which no configured address of its place leads to."""
         self._leaving: Leaving | None = None
         self._report = AppliedReport()
         self._leave_asked: list[Callable[[bool, str], None]] = []
@@ -177,6 +179,7 @@ class Membership:
         if output.drop:
             node.leave_domain()
             self._rejoin = None
+            self._leader_at = None
             self._report = AppliedReport()
             self._voted = False
             self._told_ns.clear()
@@ -248,7 +251,7 @@ class Membership:
                 why=command.why,
             )
             for peer in node.peers.reachable():
-                rejoin.link(peer.place, up=True, now_ns=now_ns)
+                rejoin.linked(peer.place, peer.facts.incarnation, now_ns)
             node.shell.log("info", "asking for the place", place=node.settings.place)
         ask = rejoin.step(now_ns)
         if ask is None:
@@ -272,6 +275,15 @@ class Membership:
                 )
             case Stop(status, reason):
                 self._end(status, reason)
+            case LeaderAt() as told:
+                self._leader_at = told
+                node.set_targets()
+                node.shell.log(
+                    "info",
+                    "dialling the leader where it is said to be",
+                    place=told.place,
+                    address=told.address,
+                )
 
     def _joined(self, taken: JoinTaken) -> None:
         """The record stands: this process is a learner from now on."""
@@ -343,12 +355,12 @@ class Membership:
     def peer_up(self, peer: LinkPeer, now_ns: int) -> None:
         """An own link to this process is up."""
         if self._rejoin is not None:
-            self._rejoin.link(peer.place, up=True, now_ns=now_ns)
+            self._rejoin.linked(peer.place, peer.facts.incarnation, now_ns)
 
     def peer_down(self, peer: LinkPeer, now_ns: int) -> None:
         """The own link to this process is over."""
         if self._rejoin is not None:
-            self._rejoin.link(peer.place, up=False, now_ns=now_ns)
+            self._rejoin.parted(peer.place, peer.facts.incarnation, now_ns)
 
     def peer_joined(self, peer: LinkPeer, now_ns: int) -> None:
         """Links with this process are up both ways."""
@@ -366,7 +378,7 @@ class Membership:
         """A link was refused in its handshake."""
         node = self._node
         if self._rejoin is not None and place:
-            self._rejoin.link(place, up=False, text=failure.text, now_ns=node.shell.elapsed_ns())
+            self._rejoin.turned_away(place, failure.text, node.shell.elapsed_ns())
         if failure.by_peer and node.state is not None and failure.reason == Refusal.REMOVED:
             self.told_removed(f"{place or 'a member'} refuses the link of a removed member")
 
@@ -448,8 +460,9 @@ class Membership:
             self._askers[ask.peer] = (ask.place, now_ns + ASKER_NS)
             if not known:
                 node.set_targets()
+        answer: JoinAnswer | JoinTaken
         if node.state is None:
-            answer = encode(not_leading(ask, ""))
+            answer = not_leading(ask, None)
         elif self.governing is not None:
             answer = self.governing.asked_to_join(ask, now_ns)
         else:
@@ -458,8 +471,10 @@ class Membership:
             if leader is not None and record is not None and record.place == ask.place and ask.operator:
                 # It cannot ask the process at its own place, which has to give the lead away first.
                 node.peers.send(leader.incarnation, PeerKind.MEMBERSHIP, encode(ask))
-            answer = encode(not_leading(ask, record.place if record is not None else ""))
-        node.peers.send(peer.facts.incarnation, PeerKind.MEMBERSHIP, answer)
+            answer = not_leading(ask, record)
+        incarnation = peer.facts.incarnation
+        payload = encode(answer, node.peers.format_to(incarnation))
+        node.peers.send(incarnation, PeerKind.MEMBERSHIP, payload)
 
     def _leave_message(self, peer: LinkPeer, message: LeaveMessage, now_ns: int) -> None:
         node = self._node
@@ -481,7 +496,17 @@ class Membership:
 
     def targets(self) -> dict[str, str]:
         """Further peer addresses to be dialled: address to place."""
-        return {address: place for address, (place, _until_ns) in self._askers.items()}
+        found = {address: place for address, (place, _until_ns) in self._askers.items()}
+        state = self._node.state
+        if self._leader_at is not None and (state is None or not state.members.records):
+            # Also as a learner, until a snapshot says where the members are.
+            found[self._leader_at.address] = self._leader_at.place
+        return found
+
+    def addresses_of(self, place: str) -> list[str]:
+        """Where a place is by the word of a member."""
+        at = self._leader_at
+        return [at.address] if at is not None and at.place == place else []
 
     # --- the lead
 

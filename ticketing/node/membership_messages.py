@@ -12,7 +12,8 @@
                                 <-      LeaveAnswer
 
 Each may be said again at any time. Sender and domain are established by the link. The first group travels
-as frames of kind MEMBERSHIP, the second as LEAVE.
+as frames of kind MEMBERSHIP, the second as LEAVE. What a message has more in a newer format than in an older one
+stands at its end, and is left out on a link of the older one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Annotated
 import msgspec
 
 from ticketing.node.first_state import DomainId
+from ticketing.node.handshake import FORMAT
 from ticketing.node.members import MemberRecord
 
 TEXT_MAX = 256
@@ -84,6 +86,18 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     text: LongText
     leader: str = ""
     """Place of the leader as far as known, or empty."""
+    leader_peer: Address = ""
+    """The leader's peer address as its member's record has it, or empty. From format 2 on: its place may have moved
+    to where whoever asks does not look for it."""
+
+
+class _JoinAnswer1(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A `JoinAnswer` as format 1 has it."""
+
+    incarnation: U64
+    verdict: Verdict
+    text: LongText
+    leader: str
 
 
 class JoinTaken(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -140,13 +154,16 @@ _membership_decoder: msgspec.msgpack.Decoder[MembershipMessage] = msgspec.msgpac
 _leave_decoder: msgspec.msgpack.Decoder[LeaveMessage] = msgspec.msgpack.Decoder(LeaveMessage)
 
 
-def encode(message: MembershipMessage | LeaveMessage) -> bytes:
-    """The payload of one frame."""
+def encode(message: MembershipMessage | LeaveMessage, link_format: int = FORMAT) -> bytes:
+    """The payload of one frame on a link that speaks this format."""
+    if link_format < 2 and isinstance(message, JoinAnswer):
+        former = _JoinAnswer1(message.incarnation, message.verdict, message.text, message.leader)
+        return _encoder.encode(former)
     return _encoder.encode(message)
 
 
 def decode_membership(payload: bytes | memoryview) -> MembershipMessage:
-    """A MEMBERSHIP frame's payload. Raises `msgspec.DecodeError` where it is none."""
+    """A MEMBERSHIP frame's payload, of any format that is spoken. Raises `msgspec.DecodeError` where it is none."""
     return _membership_decoder.decode(payload)
 
 

@@ -645,10 +645,11 @@ class Node:
         self.peers.set_targets(targets.items(), self.shell.elapsed_ns())
 
     def addresses_of(self, place: str) -> list[str]:
-        """Where a place is, as configured here and as its members say."""
+        """Where a place is, as configured here, as its members' records say, and as a member told who asks."""
         found = [known.peer for known in self.settings.places if known.name == place]
         if self.state is not None:
             found += [record.peer for record in self.state.members.records if record.place == place]
+        found += self.membership.addresses_of(place)
         return list(dict.fromkeys(found))
 
     # --- snapshots

@@ -15,6 +15,7 @@ from typing import Protocol
 from ticketing.node.handshake import (
     ACCEPTOR,
     DIALLER,
+    FORMAT_OLDEST,
     NONCE_BYTES,
     LinkFailure,
     LinkHost,
@@ -76,7 +77,7 @@ class PeerHost(LinkHost, Protocol):
         ...
 
     def addresses_of(self, place: str) -> list[str]:
-        """The peer addresses by which this process knows a place: the configured one, and those of its members."""
+        """The peer addresses by which this process knows a place, none of them by the place's own word."""
         ...
 
     def snapshot_link_up(self, peer: LinkPeer, link: Link) -> None:
@@ -206,8 +207,9 @@ class Peers:
     def _uncertified(self, link: Link, place: str) -> str | None:
         """Why the dialler of a link cannot be this place, None where it may be.
 
-        Only what this process knows by itself counts: a place's configured host and those of its members, never an
-        address that the dialler itself brings, or each host's certificate would be one for every place.
+        Only what this process knows without the dialler counts (a place's configured host, those of its members, the
+        one that another member named), never an address that the dialler itself brings, or each host's certificate
+        would be one for every place.
         """
         known = self._host.addresses_of(place)
         if any(link.certifies(address) for address in known):
@@ -431,9 +433,20 @@ class Peers:
         """Everybody to whom an own link is up, in the order of their coming."""
         return [target.peer for target in self._own.values() if target.peer is not None]
 
+    def format_to(self, incarnation: int) -> int:
+        """The format of our own link to this process; the oldest that is spoken where none is up."""
+        target = self._own.get(incarnation)
+        return target.peer.format if target is not None and target.peer is not None else FORMAT_OLDEST
+
+    def formats(self) -> dict[str, int]:
+        """By place: the format that our own link there speaks, for each that is up."""
+        return {peer.place: peer.format for peer in self.reachable()}
+
     def missing(self) -> list[str]:
-        """Places that are dialled and not reached."""
-        return [target.place for target in self._targets.values() if target.peer is None]
+        """Places that are dialled and reached at none of their addresses."""
+        reached = {target.place for target in self._targets.values() if target.peer is not None}
+        dialled = dict.fromkeys(target.place for target in self._targets.values())
+        return [place for place in dialled if place not in reached]
 
     # --- time
 

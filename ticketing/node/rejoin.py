@@ -1,8 +1,8 @@
 """A process without membership asks for its place (spec 9, Rejoin): the asking side.
 
 It asks the configured places in turn until one that leads answers, then that one every second, until it is
-taken in; what each has said is kept for whoever looks at it. Nothing is given up: a process that waits
-costs nothing.
+taken in; what each has said is kept for whoever looks at it. A leader whose place has moved since this process
+was configured is dialled where a member says that it is. Nothing is given up: a process that waits costs nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,15 @@ class Taken(NamedTuple):
     message: JoinTaken
 
 
+class LeaderAt(NamedTuple):
+    """Dial the leader of that place there, too. It has to prove itself as any peer does: with the peer secret, and
+    with TLS by a certificate for the host that is dialled.
+    """
+
+    place: str
+    address: str
+
+
 class Stop(NamedTuple):
     """End the process."""
 
@@ -68,11 +77,14 @@ class AskedView(msgspec.Struct, frozen=True, kw_only=True):
 class _Asked:
     """One place that is asked."""
 
-    __slots__ = ("linked", "place", "said", "said_ns")
+    __slots__ = ("address", "links", "place", "said", "said_ns")
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.linked = False
+        self.address = place.peer
+        """Where it is to be reached, as far as is known."""
+        self.links: set[int] = set()
+        """Incarnations of its processes to which a link is up: a former one may still live at another address."""
         self.said = ""
         self.said_ns: int | None = None
 
@@ -134,21 +146,44 @@ class Rejoin:
         self._order = list(self._asked)
         self._turn = 0
         self._leader = ""
+        """The place that is asked while it answers: it leads, or is said to."""
+        self._named = ""
+        """The place that was named as the leader's and to which no link was up then."""
         self._unanswered = ""
         """The place asked last, until it answers."""
         self._next_ns = now_ns
 
-    def link(self, place: str, *, up: bool, text: str = "", now_ns: int) -> None:
-        """A link to a place came up, or is down because of `text`."""
+    def linked(self, place: str, incarnation: int, now_ns: int) -> None:
+        """A link to a process of a place came up."""
         asked = self._asked.get(place)
         if asked is None:
             return
-        asked.linked = up
-        if not up:
-            asked.note(text or "no link", now_ns)
-            if place == self._leader:
-                self._leader = ""
-                self._next_ns = min(self._next_ns, now_ns + NEXT_PLACE_NS)
+        asked.links.add(incarnation)
+        if place == self._named:
+            self._named = ""
+            self._leader = place
+            self._next_ns = now_ns
+
+    def parted(self, place: str, incarnation: int, now_ns: int) -> None:
+        """The link to a process of a place is over."""
+        asked = self._asked.get(place)
+        if asked is None:
+            return
+        asked.links.discard(incarnation)
+        if not asked.links:
+            self._down(asked, "no link", now_ns)
+
+    def turned_away(self, place: str, text: str, now_ns: int) -> None:
+        """A link to a place was refused in its handshake."""
+        asked = self._asked.get(place)
+        if asked is not None and not asked.links:
+            self._down(asked, text, now_ns)
+
+    def _down(self, asked: _Asked, text: str, now_ns: int) -> None:
+        asked.note(text, now_ns)
+        if asked.place.name == self._leader:
+            self._leader = ""
+            self._next_ns = min(self._next_ns, now_ns + NEXT_PLACE_NS)
 
     def step(self, now_ns: int) -> Ask | None:
         """Whom to ask now, if anybody; to be called at every tick."""
@@ -167,11 +202,13 @@ class Rejoin:
         for _ in self._order:
             place = self._order[self._turn % len(self._order)]
             self._turn += 1
-            if self._asked[place].linked:
+            if self._asked[place].links:
                 return place
         return ""
 
-    def receive(self, place: str, message: JoinAnswer | JoinTaken, now_ns: int) -> Taken | Stop | None:
+    def receive(
+        self, place: str, message: JoinAnswer | JoinTaken, now_ns: int
+    ) -> Taken | Stop | LeaderAt | None:
         """A place answers."""
         asked = self._asked.get(place)
         if asked is None or message.incarnation != self._message.incarnation:
@@ -190,9 +227,25 @@ class Rejoin:
                 self._leader = place
                 self._next_ns = now_ns + DENIED_AGAIN_NS
             case Verdict.NOT_LEADING:
-                named = self._asked.get(message.leader)
-                self._leader = message.leader if named is not None and named.linked else ""
-                self._next_ns = min(self._next_ns, now_ns + NEXT_PLACE_NS)
+                return self._named_by(message, now_ns)
+        return None
+
+    def _named_by(self, message: JoinAnswer, now_ns: int) -> LeaderAt | None:
+        """Somebody who does not lead answers; it may know who does, and where."""
+        self._leader = self._named = ""
+        self._next_ns = min(self._next_ns, now_ns + NEXT_PLACE_NS)
+        named = self._asked.get(message.leader)
+        if named is None:
+            return None
+        if message.leader_peer not in ("", named.address):
+            # Whoever is at the former address, if anybody, is not the leader.
+            named.address = message.leader_peer
+            self._named = message.leader
+            return LeaderAt(message.leader, message.leader_peer)
+        if named.links:
+            self._leader = message.leader
+        else:
+            self._named = message.leader
         return None
 
     def _taken(self, asked: _Asked, message: JoinTaken, now_ns: int) -> Taken | None:
@@ -214,8 +267,8 @@ class Rejoin:
         return [
             AskedView(
                 place=place,
-                address=asked.place.peer,
-                linked=asked.linked,
+                address=asked.address,
+                linked=bool(asked.links),
                 said=asked.said,
                 said_ago_ns=None if asked.said_ns is None else now_ns - asked.said_ns,
             )

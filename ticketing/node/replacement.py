@@ -476,10 +476,12 @@ class Replacement:
         )
 
 
-def not_leading(ask: JoinAsk, leader: str) -> JoinAnswer:
-    """The answer of a member that does not lead; `leader` is the leader's place, or empty."""
-    text = f"{leader} leads" if leader else "no leader is known here"
-    return JoinAnswer(ask.incarnation, Verdict.NOT_LEADING, text, leader)
+def not_leading(ask: JoinAsk, leader: MemberRecord | None) -> JoinAnswer:
+    """The answer of a member that does not lead, or of a process without membership (`leader` None)."""
+    if leader is None:
+        return JoinAnswer(ask.incarnation, Verdict.NOT_LEADING, "no leader is known here")
+    text = f"{leader.place} leads, at {leader.peer}"
+    return JoinAnswer(ask.incarnation, Verdict.NOT_LEADING, text, leader.place, leader.peer)
 
 
 def _answer(ask: JoinAsk, verdict: Verdict, text: str) -> JoinAnswer:

@@ -49,7 +49,11 @@ def status(node: Node) -> dict[str, Any]:
             "admin": node.place.admin or None,
         },
         "sessions": {"open": node.clients.ready_count, "unauthenticated": node.clients.opening_count},
-        "links": {"missing": node.peers.missing(), **node.peers.counters},
+        "links": {
+            "missing": node.peers.missing(),
+            "formats": node.peers.formats(),
+            **node.peers.counters,
+        },
         "loop": {"gaps": node.gaps, "foreign_messages": node.foreign_messages},
         "counters": dict(node.clients.counters),
         "clock": clock(node, now_ns, wall_ns),

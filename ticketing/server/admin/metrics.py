@@ -150,7 +150,7 @@ def _consensus(facts: dict[str, Any], figures: dict[str, Any]) -> Iterator[Metri
         "peer_events",
         "Events on peer links",
         "event",
-        {name: value for name, value in facts["links"].items() if name != "missing"},
+        {name: value for name, value in facts["links"].items() if isinstance(value, int)},
     )
     yield from _gauge("peer_links_missing", "Places without a link", len(facts["links"]["missing"]))
     raft = facts["raft"]
