@@ -1,0 +1,57 @@
+"""The real clusters of one performance: made when they are first wanted, shared, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tests.e2e.cluster import Cluster
+
+
+class Clusters:
+    """Two that nobody harms, one of them with TLS; and one for those who kill and stop nodes, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Cluster] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def calm(self, tls: bool) -> Cluster:
+        """Serves when it is returned."""
+        return await self._cluster("tls" if tls else "calm", ("--tls",) if tls else ())
+
+    @contextlib.asynccontextmanager
+    async def to_harm(self) -> AsyncIterator[Cluster]:
+        """Whole when it is given; for one at a time."""
+        async with self._locks.setdefault("turn", asyncio.Lock()):
+            cluster = await self._cluster("harmed", ())
+            await cluster.whole()
+            try:
+                yield cluster
+            finally:
+                for node in cluster.nodes:
+                    if node.paused:
+                        node.resume()
+                    elif not node.running:
+                        node.start()
+
+    async def _cluster(self, name: str, options: tuple[str, ...]) -> Cluster:
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            cluster = self._made.get(name)
+            if cluster is None:
+                cluster = await asyncio.to_thread(Cluster, self._folder / name, 3, options)
+                self._made[name] = cluster
+                cluster.start()
+                await cluster.leader()
+            return cluster
+
+    def logs(self) -> str:
+        """What the nodes said last."""
+        return "\n".join(cluster.logs() for cluster in self._made.values())
+
+    def end(self) -> None:
+        """Ends all nodes."""
+        for cluster in self._made.values():
+            cluster.end()
