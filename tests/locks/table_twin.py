@@ -125,13 +125,13 @@ class TwinTable:
 
 def in_token_order(table: LockTable) -> list[Held]:
     """All ownerships, found by walking the links forward; checks that walking backward finds the same."""
-    forward, held = [], table.tokens.newer
-    while held is not table.tokens:
+    forward, held = [], table.held.tokens.newer
+    while held is not table.held.tokens:
         assert held.newer.older is held
         forward.append(held)
         held = held.newer
-    backward, held = [], table.tokens.older
-    while held is not table.tokens:
+    backward, held = [], table.held.tokens.older
+    while held is not table.held.tokens:
         backward.append(held)
         held = held.older
     assert backward == forward[::-1]

@@ -341,7 +341,8 @@ def test_a_cancel_whose_waiters_have_not_all_left_is_unanswerable_once_the_lead_
     bench.cancel(a, 7)
     bench.propose()
     bench.commit()
-    assert bench.desk.step_down(bench.now) == [a]
+    bench.desk.step_down(bench.now)
+    assert bench.desk.stranded == [a]
 
 
 def test_the_gate_opens_for_many_keys_in_slices() -> None:
@@ -413,12 +414,30 @@ def test_stepping_down_can_be_answered_in_slices() -> None:
     bench.hold(a, 1)
     for number in range(30):
         bench.ask(b, 10 + number)
-    assert bench.desk.step_down(bench.now, limit=10) == []
-    assert len(bench.said(b)) == 10
+    bench.desk.step_down(bench.now, limit=10)
+    assert len(bench.said(b)) == 9  # and the key itself was looked at
     assert bench.more()
     bench.desk.run_due(bench.now)
-    assert len(bench.said(b)) == 20
+    assert len(bench.said(b)) == 21
     assert not bench.more()
+
+
+def test_stepping_down_looks_at_so_many_keys_in_one_slice() -> None:
+    """Waiting or in flight, 150,000 of them at once must not stop the loop: an election could follow on it."""
+    bench = Bench()
+    (a,) = clients("a")
+    for number in range(25):
+        bench.ask(a, 10 + number, b"key-%d" % number)
+    bench.propose()
+    bench.ask(a, 99, b"never-proposed")
+    looked_at: list[bytes] = []
+    strand = bench.desk._strand
+    bench.desk._strand = lambda state: (looked_at.append(state.key), strand(state))  # type: ignore[assignment,func-returns-value]
+    bench.desk.step_down(bench.now, limit=10)
+    assert (len(looked_at), bench.more(), bench.said(a)) == (10, True, [])
+    bench.desk.run_due(bench.now)
+    assert (len(looked_at), bench.more(), bench.said(a)) == (26, False, ["B99"])
+    assert bench.desk.stranded == [a]
 
 
 def test_one_owner_for_everything_does_not_make_the_desk_slow() -> None:

@@ -234,7 +234,8 @@ class Pair:
         leftovers(self.bench)
 
     def step_down(self) -> None:
-        unanswerable = self.bench.desk.step_down(self.bench.now)
+        self.bench.desk.step_down(self.bench.now)
+        unanswerable = self.bench.desk.stranded
         assert len(unanswerable) == len(set(unanswerable))
         titles = sorted(session.title for session in unanswerable if isinstance(session, Client))
         assert titles == self.twin.step_down()

@@ -88,7 +88,7 @@ def test_a_page_given_up_is_closed() -> None:
     page = table.page(b"", b"", 10)
     page.step(2)
     page.close()
-    assert not table.walks
+    assert not table.held.walks
     table.apply([Turn(b"key-000002", FIRST_TOKEN + 2)], 0)
     with pytest.raises(AssertionError):
         page.step()
@@ -136,4 +136,4 @@ def test_a_page_has_every_key_that_was_held_all_the_while(
     assert [key for key in wanted if page.last_key is None or key <= page.last_key] == [
         key for key in keys if key in held_throughout
     ]
-    assert not table.walks
+    assert not table.held.walks

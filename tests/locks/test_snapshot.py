@@ -93,7 +93,7 @@ def test_a_snapshot_is_the_state_at_its_begin_whatever_is_applied_meanwhile(
                 reading.go_on(int(step[-1]))
     for reading in readings:
         reading.check()
-    assert not table.walks
+    assert not table.held.walks
 
 
 @given(st.lists(AIMED_MOVES, min_size=8, max_size=30), st.lists(MOVES, max_size=30))
@@ -136,7 +136,7 @@ def test_a_closed_reader_tells_nothing_more_and_costs_nothing() -> None:
     table.apply([Turn(b"key-000005", FIRST_TOKEN + 5)], 0)
     reader.close()
     reader.close()
-    assert not table.walks
+    assert not table.held.walks
     assert reader.next_slice(3) == b""
 
 
@@ -186,7 +186,8 @@ def test_an_age_counts_for_less_here_so_that_no_lease_ends_early() -> None:
 def test_a_stamp_after_the_senders_clock_becomes_the_receipt() -> None:
     table = filled(1, stamp_ns=2_000)
     reader = table.begin_snapshot()
-    assert load(reader, read_all(reader), clock_ns=1_999).held[b"key-000000"].stamp_ns == RECEIPT_NS
+    loaded = load(reader, read_all(reader), clock_ns=1_999)
+    assert loaded.held[b"key-000000"].stamp_ns == RECEIPT_NS
 
 
 def test_one_extension_late_in_time_does_not_delay_the_leases_granted_after_it() -> None:

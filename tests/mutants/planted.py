@@ -242,8 +242,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "answers-V-for-what-was-proposed",
         "ticketing/locks/desk.py",
-        "                if state.batch is self._batch:\n",
-        "                if state.batch is not None:\n",
+        "            if state.batch is self._batch:\n",
+        "            if state.batch is not None:\n",
         "a leader that stands down calls what is in its log never proposed",
         "V although proposed",
     ),
@@ -366,7 +366,7 @@ UNFOUND: tuple[Mutation, ...] = (
     Mutation(
         "snapshot-without-saved-records",
         "ticketing/locks/table.py",
-        "        for walk in self.walks:\n            walk.extending(held)\n",
+        "        for walk in self.held.walks:\n            walk.extending(held)\n",
         "",
         "a snapshot tells of a key as it was extended after the snapshot's index",
         "table equality",

@@ -88,7 +88,7 @@ def test_a_page_under_way_goes_on_in_the_table_that_a_snapshot_has_put_in_place(
     assert listing.step()
     assert keys_of(listing.answer) == ["k"]
     listing.close()
-    assert old.walks == node.state.table.walks == []
+    assert old.held.walks == node.state.table.held.walks == []
 
 
 def test_the_first_page_comes_by_age_by_lease_left_and_by_queue() -> None:

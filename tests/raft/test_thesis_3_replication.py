@@ -3,6 +3,7 @@
 import pytest
 
 from tests.raft.hand import THREE, A, B, C, D, Hand, commands, leader, only
+from ticketing.raft import core
 from ticketing.raft.log import ENTRY_OVERHEAD
 from ticketing.raft.messages import AppendEntries, AppendRefusal, AppendReply, StaleTerm, WireEntry
 from ticketing.raft.progress import Flow
@@ -357,6 +358,18 @@ def test_a_follower_compacts_as_well() -> None:
     hand.append(B, 2, (1, 1), commands(2, 2, 2), commit=3)
     assert hand.raft.log_base_index == 3
     assert hand.append(B, 2, (4, 2), [], commit=4) == AppendReply(2, 2, 4, 4)
+
+
+def test_a_long_log_is_dropped_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept for a member's snapshot can be a million entries: freeing them at once would stop the loop."""
+    monkeypatch.setattr(core, "COMPACTED_AT_ONCE", 3)
+    hand = Hand(settings=small(0))
+    hand.append(B, 2, (1, 1), commands(*[2] * 8), commit=9)
+    bases = [hand.raft.log_base_index]
+    for _ in range(3):
+        hand.turn()
+        bases.append(hand.raft.log_base_index)
+    assert bases == [4, 7, 9, 9]
 
 
 def test_what_is_formed_is_behind_no_blank_log() -> None:

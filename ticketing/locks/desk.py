@@ -12,6 +12,8 @@ with neither costs the desk nothing.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 from ticketing.locks.figures import KeyView, QueuePage, QueueView
 from ticketing.locks.held import Held
@@ -67,6 +69,8 @@ class Desk(Requests):
         self._more_overdue = False
         self._expiry_kept = False  # for want of room
         self._onces_left = 0  # to be looked at since the gate has closed
+        self._states_left: Iterator[KeyState] | None = None  # to be looked at since the lead is over
+        self._stranded: dict[DeskSession, None] = {}
 
     # --- the lead begins
 
@@ -304,7 +308,7 @@ class Desk(Requests):
     def more(self) -> bool:
         """A slice left work that can go on: `run_due` is to be called in the next turn."""
         if self._closing:
-            return self._waiters.count > 0
+            return self._states_left is not None or self._waiters.count > 0
         return bool(
             self._leaving
             or self._cancelled
@@ -322,7 +326,7 @@ class Desk(Requests):
         """
         self._now_ns = now_ns
         if self._closing:
-            self._answer_waiters(TIMEOUTS_PER_SLICE)
+            self._close(TIMEOUTS_PER_SLICE)
             return
         if not self._open:
             return
@@ -367,43 +371,58 @@ class Desk(Requests):
 
     # --- the lead ends
 
-    def step_down(self, now_ns: int, limit: int | None = None) -> list[DeskSession]:
+    def step_down(self, now_ns: int, limit: int | None = None) -> None:
         """The lead is lost or given away: what was never proposed is answered `V` (`B` to an `A`).
 
-        Returns the sessions, each once, that have a request which cannot be answered here any more; the node
-        sends them `M` or `E`. With a `limit` at most so many are answered now: `more` and `run_due` go on
-        with the others. Commands not taken yet are dropped: they were never proposed.
+        With a `limit` at most so many waiters, or keys, are dealt with now: `more` and `run_due` go on with the
+        others. Commands not taken yet are dropped: they were never proposed. `stranded` then tells who has to go.
         """
         self._now_ns = now_ns
         self._closing = True
         self.pending = []
-        unanswerable: dict[DeskSession, None] = {}
-        revocations: list[Ask] = []
-        for state in self._states.values():
-            waiter = state.next
-            if waiter is not None:
-                if state.batch is self._batch:
-                    self._answer_not_leading(waiter, state.key)
-                else:
-                    unanswerable[waiter.session] = None
-            asks = list(state.asides or ())
-            if state.ask is not None:
-                asks.append(state.ask)
-            for ask in asks:
-                if ask.kind == REVOKE:
-                    revocations.append(ask)
-                else:
-                    unanswerable[ask.session] = None
         applied = (asks for asks, _waited in self._cancelled)
         cancels = (self._cancels, self._cancels_kept, *self._cancels_in_flight, *applied)
         barriers = (self._barrier_next, *(asks for _id, asks in self._barriers))
         for group in (*cancels, *barriers):
             for ask in group:
-                unanswerable[ask.session] = None
-        self._answer_waiters(self._waiters.count if limit is None else limit)
-        for ask in revocations:
-            ask.done(LOST)
-        return [session for session in unanswerable if not session.ended]
+                self._stranded[ask.session] = None
+        # Nothing is opened or closed any more, so this goes on from one slice to the next.
+        self._states_left = iter(self._states.values())
+        self._close(len(self._states) + self._waiters.count + 1 if limit is None else limit)
+
+    @property
+    def stranded(self) -> list[DeskSession]:
+        """The sessions, each once, that have a request which cannot be answered here any more; the node sends them
+        `M` or `E`. Known when a desk that steps down has no `more`.
+        """
+        assert self._closing and not self.more  # noqa: PT018
+        return [session for session in self._stranded if not session.ended]
+
+    def _close(self, limit: int) -> None:
+        """One slice of the end: what is in flight or put aside, key by key, then those that wait."""
+        if self._states_left is not None:
+            for state in islice(self._states_left, limit):
+                limit -= 1
+                self._strand(state)
+            if limit:
+                self._states_left = None
+        self._answer_waiters(limit)
+
+    def _strand(self, state: KeyState) -> None:
+        waiter = state.next
+        if waiter is not None:
+            if state.batch is self._batch:
+                self._answer_not_leading(waiter, state.key)
+            else:
+                self._stranded[waiter.session] = None
+        asks = list(state.asides or ())
+        if state.ask is not None:
+            asks.append(state.ask)
+        for ask in asks:
+            if ask.kind == REVOKE:
+                ask.done(LOST)
+            else:
+                self._stranded[ask.session] = None
 
     def _answer_waiters(self, limit: int) -> None:
         for waiter in self._waiters.some(limit):

@@ -7,6 +7,8 @@ never at neighbours, so no cycle keeps it).
 
 from __future__ import annotations
 
+import msgspec
+
 SECOND_NS = 1_000_000_000
 LEASE_MAX_S = 250
 
@@ -14,54 +16,32 @@ NEVER_NS = -(1 << 62)
 """Before every stamp. A stamp may be negative: it can lie before this machine was started."""
 
 
-class Held:
-    """One ownership of one key: a hand-over makes another object, an extension changes this one."""
+class Held(msgspec.Struct, gc=False, eq=False):
+    """One ownership of one key: a hand-over makes another object, an extension changes this one.
 
-    __slots__ = (
-        "due_next",
-        "due_prev",
-        "granted_wall_ms",
-        "key",
-        "lease",
-        "name",
-        "newer",
-        "older",
-        "owner",
-        "renewal",
-        "stamp_ns",
-        "token",
-    )
+    The garbage collector does not know it: 16 bytes less each, and no pause for a million of them. So whoever takes
+    one out of its orders cuts its links, and whoever drops a table has it dismantled first.
+    """
 
-    newer: Held
+    key: bytes
+    token: int
+    renewal: int
+    """0 at the grant, one more with each effective extension."""
+    owner: int
+    name: str
+    lease: int
+    """Whole seconds, 1..250."""
+    granted_wall_ms: int
+    """The proposer's wall clock, Unix ms: for people only."""
+    stamp_ns: int
+    """By this node's elapsed clock, never before the grant or last extension (spec 7). Not replicated."""
+    # The four links are set by whoever puts it into the orders, at once.
+    newer: Held = None  # type: ignore[assignment]
     """The next one in token order (each grant's token is above all earlier ones)."""
-    older: Held
-    due_next: Held
+    older: Held = None  # type: ignore[assignment]
+    due_next: Held = None  # type: ignore[assignment]
     """The next one of the same lease in the order of stamps."""
-    due_prev: Held
-
-    def __init__(
-        self,
-        key: bytes,
-        token: int,
-        renewal: int,
-        owner: int,
-        name: str,
-        lease: int,
-        granted_wall_ms: int,
-        stamp_ns: int,
-    ) -> None:
-        self.key = key
-        self.token = token
-        self.renewal = renewal
-        """0 at the grant, one more with each effective extension."""
-        self.owner = owner
-        self.name = name
-        self.lease = lease
-        """Whole seconds, 1..250."""
-        self.granted_wall_ms = granted_wall_ms
-        """The proposer's wall clock, Unix ms: for people only."""
-        self.stamp_ns = stamp_ns
-        """By this node's elapsed clock, never before the grant or last extension (spec 7). Not replicated."""
+    due_prev: Held = None  # type: ignore[assignment]
 
     @property
     def due_ns(self) -> int:

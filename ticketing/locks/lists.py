@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ticketing.locks.held import SECOND_NS, Held
@@ -19,12 +20,7 @@ _ABOVE_ALL_KEYS = b"\xff"
 
 def oldest(table: LockTable, count: int) -> list[Held]:
     """At most `count` ownerships, those granted longest ago first."""
-    found: list[Held] = []
-    held = table.tokens.newer
-    while held is not table.tokens and len(found) < count:
-        found.append(held)
-        held = held.newer
-    return found
+    return list(islice(table.held.values(), count))
 
 
 def least_left(table: LockTable, count: int) -> list[Held]:
@@ -73,7 +69,7 @@ class KeyPage(TokenWalk):
     def step(self, limit: int = 4_096) -> bool:
         """Looks at most at `limit` keys (under a millisecond by default). True once the page is complete."""
         assert self.open, "this page is complete or was given up"
-        held, end = self.at, self.table.tokens
+        held, end = self.at, self.table.held.tokens
         after_key, prefix, found = self._after_key, self._prefix, self._found
         below_key, trim_at = self._below_key, 2 * self._count + 2
         for _ in range(limit):

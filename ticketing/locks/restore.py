@@ -82,8 +82,7 @@ class SnapshotLoader:
         own_stamp_ns = self._receipt_ns - age_ns * 998 // 1000
         held = Held(key, token, renewal, owner, table.share_name(name), lease, granted_wall_ms, own_stamp_ns)
         self._last_token = token
-        table.held[key] = held
-        table.enter_newest(held)
+        table.held.add(held)
         if renewal:
             heappush(self._extended.setdefault(lease, []), (own_stamp_ns, token, held))
         else:

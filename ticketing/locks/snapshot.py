@@ -81,7 +81,7 @@ class SnapshotReader(TokenWalk):
         assert max_records > 0
         records: list[HeldRecord] = []
         saved, saved_tokens = self._saved, self._saved_tokens
-        live, end = self.at, self.table.tokens
+        live, end = self.at, self.table.held.tokens
         while len(records) < max_records:
             more_live = live is not end and live.token < self._end_token
             if saved_tokens and (not more_live or saved_tokens[0] <= live.token):

@@ -7,6 +7,7 @@ session (spec 5, 6).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -16,10 +17,10 @@ import msgspec
 from ticketing.locks import lists
 from ticketing.locks.commands import ANY_RENEWAL, Cancel, Extend, LockCommand, Revoke, Turn
 from ticketing.locks.held import DETACHED, LEASE_MAX_S, SECOND_NS, Held, sentinel
+from ticketing.locks.held_keys import HeldKeys
 from ticketing.locks.lists import KeyPage
 from ticketing.locks.ring import OwnerRing
 from ticketing.locks.snapshot import SnapshotReader
-from ticketing.locks.walk import TokenWalk
 
 NO_EFFECT = -1
 """The outcome of a command whose condition did not hold: nothing of it took effect."""
@@ -56,35 +57,32 @@ class LockTable:
     __slots__ = (
         "_due_floor_ns",
         "_names",
+        "_wall_ms",
         "admin_ids",
         "due",
         "held",
         "next_token",
         "revocations",
         "ring",
-        "tokens",
-        "walks",
     )
 
     def __init__(self, next_token: int) -> None:
+        self.held = HeldKeys()
+        """Readable by anybody, changed by `apply` alone."""
+        self.due = [sentinel() for _ in range(LEASE_MAX_S + 1)]
+        """By lease in seconds: closes the ring of the keys held with it. Invariant: stamps never fall."""
         assert 0 < next_token < TOKEN_LIMIT, next_token
-        self.held: dict[bytes, Held] = {}
-        """The held keys. Readable by anybody, changed by `apply` alone."""
         self.next_token = next_token
         self.ring = OwnerRing()
         self.admin_ids: dict[str, None] = {}
         """The ids of the last 1,024 admin commands, oldest first; see `remember_admin`."""
-        self.tokens = sentinel()
-        """Closes the ring of all held keys in token order."""
-        self.due = [sentinel() for _ in range(LEASE_MAX_S + 1)]
-        """By lease in seconds: closes the ring of the keys held with it. Invariant: stamps never fall."""
-        self.walks: list[TokenWalk] = []
         self.revocations: list[Revocation] = []
         """What operators have ended since somebody looked last: whoever applies takes them for the audit."""
         # Invariant: not after the due time of any held key. It may lag behind (a release does not raise it).
         self._due_floor_ns = _FOREVER_NS
         # Names of few clients stand in many records: one string for all that are alike. Not replicated.
         self._names: dict[str, str] = {}
+        self._wall_ms = 0  # of the newest grant
 
     # --- apply
 
@@ -137,12 +135,12 @@ class LockTable:
         else:
             if turn.expect != held.token or (turn.renewal != ANY_RENEWAL and turn.renewal != held.renewal):
                 return NO_EFFECT
-            key = held.key  # the dict keeps its first key object: let the next record share it
+            key = held.key
         owner = turn.owner
         if not owner:
             if held is not None:
-                self._unlink(held)
-                del self.held[key]
+                self.held.remove(held)
+                self._leave_due(held)
             return 0
         lease = turn.lease
         token = self.next_token
@@ -150,48 +148,29 @@ class LockTable:
         assert token < TOKEN_LIMIT, token
         self.next_token = token + 1
         name = self.share_name(turn.name)
-        self.held[key] = new = Held(key, token, 0, owner, name, lease, turn.wall_ms, stamp_ns)
-        self.enter_newest(new)
-        self.queue_due(new)
-        if held is not None:
-            # Only now: a walk that stood at this last record goes on to its successor, not to the end.
-            self._unlink(held)
+        new = Held(key, token, 0, owner, name, lease, self._share_wall_ms(turn.wall_ms), stamp_ns)
+        if held is None:
+            self.held.add(new)
+            self.queue_due(new)
+        else:
+            self.held.replace(held, new)
+            self.queue_due(new)
+            self._leave_due(held)
         return token
 
     def _extend(self, extend: Extend, stamp_ns: int) -> int:
         held = self.held.get(extend.key)
         if held is None or held.token != extend.expect:
             return NO_EFFECT
-        for walk in self.walks:
+        for walk in self.held.walks:
             walk.extending(held)
-        before, after = held.due_prev, held.due_next
-        before.due_next = after
-        after.due_prev = before
+        self._leave_due(held)
         held.renewal += 1
         held.lease = max(held.lease, extend.lease)
         assert held.lease <= LEASE_MAX_S, extend
         held.stamp_ns = max(held.stamp_ns, stamp_ns)
         self.queue_due(held)
         return 1
-
-    def _unlink(self, held: Held) -> None:
-        for walk in self.walks:
-            walk.leaving(held)
-        before, after = held.older, held.newer
-        before.newer = after
-        after.older = before
-        before, after = held.due_prev, held.due_next
-        before.due_next = after
-        after.due_prev = before
-        held.older = held.newer = held.due_prev = held.due_next = DETACHED
-
-    def enter_newest(self, held: Held) -> None:
-        """Puts `held` last in token order."""
-        end = self.tokens
-        newest = end.older
-        held.older = newest
-        held.newer = end
-        newest.newer = end.older = held
 
     def share_name(self, name: str) -> str:
         """The one string kept for all that are equal to `name`."""
@@ -202,6 +181,12 @@ class LockTable:
                 names.clear()
             shared = names[name] = name
         return shared
+
+    def _share_wall_ms(self, wall_ms: int) -> int:
+        """The one number kept for the grants of one moment, which come one after another."""
+        if wall_ms != self._wall_ms:
+            self._wall_ms = wall_ms
+        return self._wall_ms
 
     # --- expiry order
 
@@ -222,6 +207,12 @@ class LockTable:
             due_ns = held.stamp_ns + held.lease * SECOND_NS
             if due_ns < self._due_floor_ns:
                 self._due_floor_ns = due_ns
+
+    def _leave_due(self, held: Held) -> None:
+        before, after = held.due_prev, held.due_next
+        before.due_next = after
+        after.due_prev = before
+        held.due_prev = held.due_next = DETACHED
 
     def next_due_ns(self) -> int | None:
         """A moment before which no lease is over; None where nothing is held.
@@ -279,21 +270,30 @@ class LockTable:
         digest = blake2b(digest_size=8)
         encode = _encoder.encode
         digest.update(encode((self.next_token, self.ring.to_bytes(), list(self.admin_ids))))
-        held = self.tokens.newer
-        while held is not self.tokens:
+        for held in self.held.values():
             ownership = (held.key, held.token, held.renewal, held.owner, held.name)
             digest.update(encode((ownership, held.lease, held.granted_wall_ms)))
-            held = held.newer
         return int.from_bytes(digest.digest(), "big")
 
     def dismantle(self, limit: int) -> bool:
         """Frees at most `limit` records of a table that was replaced; True once nothing is left.
 
-        Neighbours in an order refer to each other: a table that is merely dropped waits for a full garbage
-        collection, in one piece. No other method may be called once this has begun.
+        A table that is merely dropped is freed in one piece. No other method may be called once this has begun.
         """
-        self.walks.clear()
-        held = self.held
-        for _ in range(min(limit, len(held))):
-            self._unlink(held.popitem()[1])
-        return not held
+        keys = self.held
+        keys.walks.clear()
+        for _ in range(limit):
+            held = keys.take_any()
+            if held is None:
+                for end in (keys.tokens, *self.due):
+                    end.older = end.newer = end.due_prev = end.due_next = DETACHED
+                return True
+            self._leave_due(held)
+        return False
+
+    def __del__(self) -> None:
+        # Frees what stands in the orders, so whoever needs `held` has to keep the table. Neighbours refer to
+        # each other, and the garbage collector does not know them.
+        if not sys.is_finalizing():
+            while not self.dismantle(len(self.held) + 1):
+                pass

@@ -21,9 +21,9 @@ class TokenWalk:
 
     def __init__(self, table: LockTable) -> None:
         self.table = table
-        self.at = table.tokens.newer
-        """The next record to visit; the table's `tokens` itself at the end."""
-        table.walks.append(self)
+        self.at = table.held.tokens.newer
+        """The next record to visit; the sentinel `tokens` itself at the end."""
+        table.held.walks.append(self)
 
     def leaving(self, held: Held) -> None:
         """`held` is about to leave the table."""
@@ -36,10 +36,10 @@ class TokenWalk:
     @property
     def open(self) -> bool:
         """Whether the table still tells this walk of changes."""
-        return self in self.table.walks
+        return self in self.table.held.walks
 
     def close(self) -> None:
         """Ends the walk; may be called again."""
         if self.open:
-            self.table.walks.remove(self)
-        self.at = self.table.tokens
+            self.table.held.walks.remove(self)
+        self.at = self.table.held.tokens

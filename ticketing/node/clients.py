@@ -7,10 +7,10 @@ The node sets `desk` while this process leads and serves, `holding` while it lea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 
 from ticketing.locks.desk import Desk
-from ticketing.locks.held import Held
+from ticketing.locks.held_keys import HeldKeys
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings, S
 from ticketing.node.shell import Shell
@@ -67,7 +67,7 @@ class Clients:
         """The desk of the present lead whether or not it may answer: the ends of sessions always reach it."""
         self.mute = False
         """This process leads and a majority has yet to confirm it: what is in `out` stays there."""
-        self.overtaken_by: Mapping[bytes, Held] | None = None
+        self.overtaken_by: HeldKeys | None = None
         """Answers in `out` may be older than the state: a grant among them is told only if it still holds here."""
         self._by_source: dict[str, _Source] = {}
         self._held: deque[tuple[ClientSession, Request, int]] = deque()

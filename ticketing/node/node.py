@@ -55,7 +55,7 @@ PASSES_MAX = 8
 DISMANTLE_SLICE = 2_000
 DOMAIN_TAG_BYTES = 8
 STEP_DOWN_SLICE = 2_000
-"""Waiters told in one turn that their leader's lead is over."""
+"""Keys and waiters dealt with in the turn in which their leader's lead is over; the others follow in slices."""
 
 
 class Node:
@@ -96,7 +96,7 @@ class Node:
         self._replaced: list[LockTable] = []
         self._closing: list[tuple[Desk, list[DeskSession]]] = []
         """Desks of leads that are over whose waiters are still being told so, in slices, and the sessions that
-        have to go after that.
+        have to go after that, beside those that the desk itself names then.
         """
         self._lead_moves_ns = self._seen_ns
         self._work_left = False
@@ -350,10 +350,10 @@ class Node:
         self.clients.mute = False
         self.clients.moved_to = self._client_address(raft.leader) if raft.leader is not None else None
         self.clients.announce(None)
-        stranded = lead.desk.step_down(now_ns, STEP_DOWN_SLICE)
+        lead.desk.step_down(now_ns, STEP_DOWN_SLICE)
         self.clients.desk_of_lead = None
         self.clients.stand_down()
-        self._closing.append((lead.desk, [*stranded, *unconfirmed]))
+        self._closing.append((lead.desk, [*unconfirmed]))
         self._close_done()
         self.snapshots.stop_sending()
         self.membership.lead_ended()
@@ -369,8 +369,8 @@ class Node:
     def _close_done(self) -> None:
         """Sessions with requests that cannot be answered go last: their other requests have an answer."""
         while self._closing and not self._closing[0][0].more:
-            _desk, stranded = self._closing.pop(0)
-            for session in stranded:
+            desk, unconfirmed = self._closing.pop(0)
+            for session in (*desk.stranded, *unconfirmed):
                 self.clients.move(session)  # type: ignore[arg-type]
 
     def _move_lead_from_odd_clock(self, raft: Raft, now_ns: int) -> None:

@@ -39,6 +39,9 @@ from ticketing.raft.types import (
     RaftSettings,
 )
 
+COMPACTED_AT_ONCE = 10_000
+"""Entries dropped in one turn: a few milliseconds."""
+
 
 class Output:
     """What one turn has to do, in this order of duties: apply `committed`, answer `barriers`, send
@@ -446,7 +449,9 @@ class Raft:
         return output
 
     def _compact(self, replication: Replication | None) -> None:
-        """Drops applied entries past `log_keep_bytes`, an eighth of it at a time: dropping costs."""
+        """Drops applied entries past `log_keep_bytes`, an eighth of it at a time: dropping costs. What was kept for a
+        member's snapshot can be fifty times that, so it goes in slices.
+        """
         replica = self._replica
         log = replica.log
         keep = replica.settings.log_keep_bytes
@@ -456,6 +461,7 @@ class Raft:
         base = log.base_keeping(upto, keep)
         if replication is not None:
             base = replication.keep_from(base, upto)
+        base = min(base, log.base_index + COMPACTED_AT_ONCE)
         if base > log.base_index:
             log.compact(base)
             replica.configurations.compact(base)
