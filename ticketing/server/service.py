@@ -298,6 +298,7 @@ class Service:
 
     def _process_facts(self) -> dict[str, object]:
         clients = self.shell.clients
+        longest = self.shell.turns.longest
         return {
             "pid": os.getpid(),
             "client_connections": len(clients),
@@ -306,6 +307,8 @@ class Service:
             "clients_turned_away": clients.turned_away,
             "peer_connections": len(self.shell.peers),
             "loop_busy": round(min(self.loop_busy, 1.0), 3),
+            "longest_turn_ms": longest.elapsed_ns / 1_000_000,
+            "longest_turn_cpu_ms": longest.cpu_ns / 1_000_000,
             "tls": self.settings.tls is not None,
             "certificate_ends_ms": self.certificate_ends_ms,
             "certificate_fault": self.certificate_fault,

@@ -20,6 +20,7 @@ from ticketing.server.node_api import NodeApi
 from ticketing.server.peers import PeerLinks
 from ticketing.server.settings import ShellLimits
 from ticketing.server.tls import TlsContexts
+from ticketing.server.turns import LongestTurn
 
 if TYPE_CHECKING:
     from ticketing.node.shell import Shell
@@ -60,6 +61,7 @@ class AsyncioShell:
         self._log = log
         self._disk = ThreadPoolExecutor(1, "disk")
         """One thread, so that files change in the order in which that was asked for."""
+        self.turns = LongestTurn()
         self._flush_asked = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER_NS
@@ -92,6 +94,7 @@ class AsyncioShell:
         """A flush behind everything that the loop has read already: its next round of callbacks."""
         if not self._flush_asked:
             self._flush_asked = True
+            self.turns.began()
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -100,6 +103,7 @@ class AsyncioShell:
             return
         self._node.flush()
         self._arm()
+        self.turns.ended()
 
     def _arm(self) -> None:
         due_ns = self._node.next_deadline_ns()

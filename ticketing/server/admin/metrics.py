@@ -245,6 +245,16 @@ def _process(facts: dict[str, Any], process: dict[str, Any]) -> Iterator[Metric]
     yield from _counter(
         "loop_gaps", "How often the loop stood still for longer than a tick", facts["loop"]["gaps"]
     )
+    yield from _gauge(
+        "loop_longest_turn_seconds",
+        "The longest turn of the loop in the last 10 to 20 seconds",
+        process["longest_turn_ms"] / 1_000,
+    )
+    yield from _gauge(
+        "loop_longest_turn_cpu_seconds",
+        "The most CPU time of one turn in the last 10 to 20 seconds",
+        process["longest_turn_cpu_ms"] / 1_000,
+    )
     yield from _gauge("resident_bytes", "Memory of the process", _resident_bytes())
     yield from _gauge(
         "client_connections", "Client connections, authenticated or not", process["client_connections"]
