@@ -155,6 +155,7 @@ MALFORMED = {
     "a key of 129 bytes": wire.numbered("T", OWNER, b"k" * 129),
     "no key": wire.numbered("T", OWNER, b""),
     "no end": wire.numbered("T", OWNER, b"k" * 400),
+    "the token 0, which stands for nobody": wire.granted_waited(0, OWNER, 0, b"key"),
     "a token out of range": wire.granted_waited(1 << 62, OWNER, 0, b"key"),
     "no address": b"L\n",
     "an address with a space": b"L127.0.0.1 5225\n",

@@ -165,15 +165,20 @@ async def further_vs_are_asked_again_after_growing_pauses(play: Play) -> None:
 
 @scenario("10: a try without wait is asked a second time at most")
 async def a_try_without_wait_answered_v_twice_is_not_connected(play: Play) -> None:
-    def refuse(request: Request) -> None:
-        request.answer("V")
-        request.session.send(wire.text("L", server.address))
-
-    server = await play.server(answers=refuse)
-    broker = await play.ready_broker(server)
-    assert await broker.acquire(wait=0).kind() == "not_connected"
-    assert len(server.log) == 2
-    assert [request.frame.wait for request in server.log] == [0, 0]
+    first, second = await play.two_nodes()
+    broker = await play.ready_broker(first, second)
+    acquire = broker.acquire(wait=0)
+    asked = await first.next("Q")
+    second.name_leader(second.address)
+    await asyncio.sleep(0.3)
+    asked.answer("V")
+    again = await second.next("Q")
+    assert (asked.frame.wait, again.frame.wait) == (0, 0)
+    first.name_leader(first.address)
+    await asyncio.sleep(0.3)
+    again.answer("V")
+    assert await acquire.kind() == "not_connected"
+    await first.nothing(0.3)
 
 
 @scenario("3: `M`: not me, go there; session ends. 10: no reply after the first byte = `indeterminate`")
