@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from tests.conformance import wire
 from tests.conformance.play import Play, now, scenario
@@ -149,27 +150,28 @@ async def keep_alives_keep_a_session(play: Play) -> None:
     assert len(server.sessions) == 2
 
 
-MALFORMED = {
-    "an opcode that is none": b"Z\n",
-    "a request of a client": wire.numbered("C", OWNER, b"key"),
-    "a key of 129 bytes": wire.numbered("T", OWNER, b"k" * 129),
-    "no key": wire.numbered("T", OWNER, b""),
-    "no end": wire.numbered("T", OWNER, b"k" * 400),
-    "the token 0, which stands for nobody": wire.granted_waited(0, OWNER, 0, b"key"),
-    "a token out of range": wire.granted_waited(1 << 62, OWNER, 0, b"key"),
-    "no address": b"L\n",
-    "an address with a space": b"L127.0.0.1 5225\n",
+MALFORMED: dict[str, Callable[[int], bytes]] = {
+    "an opcode that is none": lambda owner: b"Z\n",
+    "a request of a client": lambda owner: wire.numbered("C", owner, b"key"),
+    "a key of 129 bytes": lambda owner: wire.numbered("T", owner, b"k" * 129),
+    "no key": lambda owner: wire.numbered("T", owner, b""),
+    "no end": lambda owner: wire.numbered("T", owner, b"k" * 400),
+    "the token 0, which stands for nobody": lambda owner: wire.granted_waited(0, owner, 0, b"key"),
+    "a token out of range": lambda owner: wire.granted_waited(1 << 62, owner, 0, b"key"),
+    "no address": lambda owner: b"L\n",
+    "an address with a space": lambda owner: b"L127.0.0.1 5225\n",
 }
+"""By what is wrong with it: an answer to the request of that owner."""
 
 
 @scenario("10: malformed replies end the session")
 async def a_malformed_answer_ends_the_session(play: Play) -> None:
-    async def malformed(what: str, answer: bytes) -> None:
+    async def malformed(what: str, answer: Callable[[int], bytes]) -> None:
         server = await play.server()
         broker = await play.ready_broker(server)
         acquire = broker.acquire()
         asked = await server.next("Q")
-        asked.session.send(answer)
+        asked.session.send(answer(asked.frame.number))
         assert await acquire.kind() == "indeterminate", what
         await asked.session.over()
 
