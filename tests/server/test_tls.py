@@ -54,7 +54,7 @@ def test_bytes_arrive_the_same_however_the_ciphertext_is_cut(
     ended = False
     for start in range(0, len(sealed), cut):
         assert not ended
-        chunks, ended = acceptor.decrypt(sealed[start : start + cut])
+        chunks, ended = acceptor.decrypt(sealed[start : start + cut], 0.0)
         received += b"".join(chunks)
     assert received == b"".join(messages)
     assert ended
@@ -65,7 +65,7 @@ def test_a_changed_byte_is_an_error(contexts: TlsContexts) -> None:
     sealed = bytearray(dialler.encrypt(b"hello"))
     sealed[-1] ^= 1
     with pytest.raises(ssl.SSLError):
-        acceptor.decrypt(bytes(sealed))
+        acceptor.decrypt(bytes(sealed), 0.0)
 
 
 def test_versions_before_1_2_are_refused(contexts: TlsContexts, authority: Authority) -> None:

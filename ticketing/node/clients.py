@@ -162,12 +162,14 @@ class Clients:
         problem = session.decoder.problem
         if problem is not None and not session.ended:
             self.counters["bad_frame"] += 1
-            self._shell.log("warning", "bad frame", remote=session.remote, reason=problem)
+            detail = session.decoder.detail
+            self._shell.log("warning", "bad frame", remote=session.remote, reason=problem, detail=detail)
             self.end(session, frames.encode_error(problem))
 
     def overdue(self, session: ClientSession) -> None:
         """The handshake's deadline has passed (spec 3)."""
         if session.handshake is not None and not session.ended:
+            self._shell.log("info", "handshake took too long", remote=session.remote)
             self._finish(session, b"Eauth_timeout\n")
 
     def slow(self, session: ClientSession) -> None:
@@ -248,7 +250,13 @@ class Clients:
             return b""
         if outcome != OK:
             self.counters["bad_frame"] += 1
-            self._shell.log("warning", "not a client of ours", remote=session.remote, reason=outcome)
+            self._shell.log(
+                "warning",
+                "not a client of ours",
+                remote=session.remote,
+                reason=outcome,
+                detail=handshake.detail,
+            )
             self._finish(session, frames.encode_error(outcome))
             return b""
         if self.stopping:
@@ -256,6 +264,7 @@ class Clients:
             return b""
         if len(self._ready) >= self._settings.limits.sessions:
             self.counters["too_many_sessions"] += 1
+            self._shell.log("warning", "too many sessions", remote=session.remote)
             self._finish(session, b"Etoo_many_sessions\n")
             return b""
         session.handshake = None

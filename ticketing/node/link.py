@@ -15,6 +15,9 @@ HANDSHAKE_BYTES_MAX = 4 * 1024
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """Bound of a frame's length field after the handshake, where nothing else is said."""
 
+PARTS_MAX = 256
+"""Pieces of a frame kept apart: many small ones would take many times their bytes."""
+
 HEADER = struct.Struct(">IB")
 """Length of kind and payload together, then the kind."""
 
@@ -41,11 +44,11 @@ class FrameDecoder:
     """Cuts a stream of chunks, in any pieces, into frames.
 
     Memory is bounded by `limit` plus the chunk at hand: a frame above the limit is refused by its header,
-    before anything is kept of it. A payload is copied once, out of the chunks that it came in. After a
-    failure nothing more is decoded: the stream has lost its place and the link must be closed.
+    before anything is kept of it. A payload is copied once, out of the chunks that it came in, or twice where they were
+    many and small. After a failure nothing more is decoded: the stream has lost its place and the link must be closed.
     """
 
-    __slots__ = ("_head", "_kind", "_missing", "_parts", "failure", "limit")
+    __slots__ = ("_head", "_joined", "_kind", "_missing", "_parts", "failure", "limit")
 
     def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
         self.limit = limit
@@ -56,6 +59,8 @@ class FrameDecoder:
         self._kind = 0
         self._missing = 0
         self._parts: list[bytes | memoryview] = []
+        self._joined: list[bytes] = []
+        """What came before `_parts`, in longer pieces."""
 
     @property
     def partial(self) -> bool:
@@ -75,7 +80,8 @@ class FrameDecoder:
                 return frames
             offset = self._missing
             self._parts.append(memoryview(data)[:offset])
-            frames.append((self._kind, b"".join(self._parts)))
+            frames.append((self._kind, b"".join((*self._joined, *self._parts))))
+            self._joined.clear()
             self._parts.clear()
             self._missing = 0
         elif self._head:
@@ -115,6 +121,9 @@ class FrameDecoder:
     def _keep(self, part: bytes | memoryview) -> None:
         self._parts.append(part)
         self._missing -= len(part)
+        if len(self._parts) == PARTS_MAX:
+            self._joined.append(b"".join(self._parts))
+            self._parts.clear()
 
 
 def oversize(length: int, limit: int) -> str:

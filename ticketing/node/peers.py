@@ -38,7 +38,10 @@ DESERTED_NS = 12 * S
 (every process probes clocks once a second). This end never speaks on it, so TCP would never
 find out that the other end is gone, and a process that ended would count as linked for ever."""
 INBOUND_MAX = 64
-"""Accepted links, proved or not; past it a newcomer is hung up on."""
+"""Accepted links whose diallers have proved themselves; past it a newcomer is hung up on."""
+UNPROVED_MAX = 128
+"""Accepted links whose diallers have not. Counted apart, and above what the shell's door lets in, so that strangers
+keep no peer out."""
 BUFFERED_MAX = 8 << 20
 """Bytes that may wait for one peer's kernel; past it messages are lost, as on any bad link."""
 
@@ -122,7 +125,9 @@ class LinkState:
 
 
 class Peers:
-    """Dialled and accepted links. Bounded: one link a target address and purpose, `INBOUND_MAX` accepted."""
+    """Dialled and accepted links. Bounded: one link a target address and purpose, `INBOUND_MAX` and `UNPROVED_MAX`
+    accepted.
+    """
 
     def __init__(self, host: PeerHost, shell: Shell, secrets: Sequence[bytes], rng: Random) -> None:
         self._host = host
@@ -184,10 +189,8 @@ class Peers:
     def link_up(self, link: Link, now_ns: int) -> None:
         """Connected, or accepted."""
         if link.inbound:
-            if len(self._inbound) >= INBOUND_MAX:
-                self.counters["links_refused"] += 1
-                self._shell.log("warning", "too many peer links", remote=link.address)
-                self._shell.hang_up(link)
+            if len(self._inbound) - self._proved_count() >= UNPROVED_MAX:
+                self._refuse_link(link)
                 return
             self._inbound[link] = None
             link.logic = LinkState(None, now_ns)
@@ -203,6 +206,14 @@ class Peers:
         )
         if not link.inbound:
             self._shell.send(link, state.handshake.start())
+
+    def _proved_count(self) -> int:
+        return sum(link.logic.peer is not None for link in self._inbound)
+
+    def _refuse_link(self, link: Link) -> None:
+        self.counters["links_refused"] += 1
+        self._shell.log("warning", "too many peer links", remote=link.address)
+        self._shell.hang_up(link)
 
     def _uncertified(self, link: Link, place: str) -> str | None:
         """Why the dialler of a link cannot be this place, None where it may be.
@@ -257,6 +268,10 @@ class Peers:
         self.heard_ns[outcome.facts.incarnation] = now_ns
         link.purpose = outcome.purpose
         if link.inbound:
+            if self._proved_count() > INBOUND_MAX:
+                self._inbound.pop(link)
+                self._refuse_link(link)
+                return b""
             if outcome.purpose == PEER:
                 self._supersede(link, outcome)
                 self._spoken(outcome, +1)

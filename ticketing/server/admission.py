@@ -25,7 +25,7 @@ class Applicant:
         self.owner = owner
         """The connection itself, for whoever has to close it."""
         self.heard = 0.0
-        """When something was last read from it, or when it arrived."""
+        """When it arrived, or last came a step further: bytes that complete nothing are silence."""
         self.inside = False
         """Stands in the pool."""
 
@@ -84,7 +84,7 @@ class Admission:
         return True, victim
 
     def heard(self, applicant: Applicant, now: float) -> None:
-        """Something was read from it."""
+        """It has come a step further: its first record is whole, its TLS handshake begins or is done."""
         applicant.heard = now
 
     def leave(self, applicant: Applicant) -> None:

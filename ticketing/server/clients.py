@@ -14,7 +14,7 @@ from ticketing.server.listening import Acceptor
 from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
 from ticketing.server.settings import ShellLimits
-from ticketing.server.tls import TlsStream, describe_not_tls, first_record_complete, reason_of
+from ticketing.server.tls import IDLE_BYTES_MAX, TlsStream, describe_not_tls, first_record_complete, reason_of
 
 STARTS_PER_TURN = 16
 """TLS handshakes begun in one turn of the loop."""
@@ -54,6 +54,8 @@ class ClientConnection(Connection):
         """The node has refused it: nothing more is handed over while the answer is held back."""
         self._stash: bytearray | None = bytearray() if tls is not None else None
         """What has come of the first TLS record while the handshake has not begun."""
+        if tls is not None:
+            tls.idle_max = limits.unauthenticated_buffer
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(limits.handshake_s, self._overdue)
         """The deadline for authenticating; after that, the one of a full write buffer."""
 
@@ -67,16 +69,19 @@ class ClientConnection(Connection):
     # --- the door
 
     def shaking(self, data: bytes) -> None:  # noqa: D102
-        self.clients.heard(self)
         if self._stash is None:
             self.advance(data)
             return
         self._stash += data
-        if (
-            first_record_complete(self._stash)
-            or len(self._stash) >= self.clients.limits.unauthenticated_buffer
-        ):
-            assert self.transport is not None
+        assert self.transport is not None
+        if len(self._stash) > self.clients.limits.unauthenticated_buffer:
+            # A client has nothing to say behind its first record before it is answered: this is none.
+            kept = describe_not_tls(self._stash) or "more than a first record before it was answered"
+            self.clients.log("warning", "not a TLS client", remote=self.remote, reason=kept)
+            self._stash.clear()
+            self.abort()
+        elif first_record_complete(self._stash):
+            self.clients.heard(self)
             self.transport.pause_reading()
             self.clients.handshake_ready(self)
 
@@ -86,6 +91,7 @@ class ClientConnection(Connection):
             return
         assert self._stash is not None
         assert self.transport is not None
+        self.clients.heard(self)  # it has waited for us, not we for it
         first, self._stash = self._stash, None
         foreign = describe_not_tls(first)
         if foreign is not None:
@@ -98,8 +104,11 @@ class ClientConnection(Connection):
     def shake_failed(self, error: ssl.SSLError) -> None:  # noqa: D102
         self.clients.log("warning", "TLS with a client failed", remote=self.remote, reason=reason_of(error))
 
+    tls_failed = shake_failed
+
     def opened(self) -> None:  # noqa: D102
         clients = self.clients
+        clients.heard(self)
         clients.handshake_done(self)
         clients.opening = self
         session = self.node.session_opened(self.applicant.source, self.remote)
@@ -110,8 +119,6 @@ class ClientConnection(Connection):
     def received(self, data: bytes) -> None:  # noqa: D102
         if self.silent:
             return
-        if not self.admitted:
-            self.clients.heard(self)
         session = self.session
         assert session is not None
         self.node.session_data(session, data)
@@ -149,6 +156,8 @@ class ClientConnection(Connection):
     def admit(self) -> None:
         """It has authenticated."""
         self.admitted = True
+        if self._tls is not None:
+            self._tls.idle_max = IDLE_BYTES_MAX
         self._cancel_timer()
         self.clients.admission.leave(self.applicant)
 
@@ -331,7 +340,7 @@ class ClientConnections:
         self.log("warning", "client turned away", reason=reason, remote=remote)
 
     def heard(self, connection: ClientConnection) -> None:
-        """Something was read from a connection at the door."""
+        """A connection at the door has come a step further."""
         self.admission.heard(connection.applicant, self.loop.time())
 
     def gone(self, connection: ClientConnection) -> None:

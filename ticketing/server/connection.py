@@ -15,7 +15,7 @@ import ssl
 from enum import IntEnum
 from typing import cast
 
-from ticketing.server.tls import TlsStream
+from ticketing.server.tls import PIECE, TlsStream
 
 _DEAD_ERRNOS = frozenset((errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH))
 """How TCP reports a peer that stopped answering: its own time-out, or what the network said meanwhile."""
@@ -187,13 +187,24 @@ class Connection(asyncio.Protocol):
                 self._decrypt(b"")
 
     def _decrypt(self, data: bytes) -> None:
+        if len(data) <= PIECE:
+            self._decrypt_piece(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE):
+            self._decrypt_piece(view[start : start + PIECE])
+            if self.state is not State.OPEN:
+                return
+
+    def _decrypt_piece(self, data: bytes | memoryview) -> None:
         tls, transport = self._tls, self.transport
         assert tls is not None
         assert transport is not None
         try:
-            chunks, ended = tls.decrypt(data)
-        except ssl.SSLError:
-            # A damaged record: as dead as a reset connection.
+            chunks, ended = tls.decrypt(data, self._loop.time())
+        except ssl.SSLError as error:
+            # A damaged record, or far too many: as dead as a reset connection.
+            self.tls_failed(error)
             self.abort()
             return
         out = tls.outgoing()
@@ -217,6 +228,9 @@ class Connection(asyncio.Protocol):
 
     def shake_failed(self, error: ssl.SSLError) -> None:
         """TLS did not come about; `lost` follows."""
+
+    def tls_failed(self, error: ssl.SSLError) -> None:
+        """TLS came to an end after its handshake; `lost` follows."""
 
     def opened(self) -> None:
         """The connection stands, TLS included."""

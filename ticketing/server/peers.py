@@ -65,25 +65,23 @@ class PeerConnection(Connection):
         if not self.link.inbound:
             self.advance(b"")  # the dialler speaks first
 
-    def shaking(self, data: bytes) -> None:  # noqa: D102
-        self.peers.heard(self.link)
-        self.advance(data)
-
     def shake_failed(self, error: ssl.SSLError) -> None:  # noqa: D102
         self.peers.log("warning", "TLS with a peer failed", remote=self.link.address, reason=reason_of(error))
+
+    tls_failed = shake_failed
 
     def opened(self) -> None:  # noqa: D102
         link, peers = self.link, self.peers
         if self._tls is not None:
             link.hosts = self._tls.certified_hosts()
-        if not link.inbound:
+        if link.inbound:
+            peers.heard(link)
+        else:
             peers.end_timer(link)
         peers.node.link_up(link)
 
     def received(self, data: bytes) -> None:  # noqa: D102
         link = self.link
-        if not link.purpose:
-            self.peers.heard(link)
         self.peers.node.link_data(link, data)
 
     def resume_writing(self) -> None:  # noqa: D102
@@ -283,7 +281,7 @@ class PeerLinks:
         self.log("warning", "link turned away", reason=reason)
 
     def heard(self, link: PeerLink) -> None:
-        """Something was read from a link that may still stand at the door."""
+        """A link that stands at the door has come a step further."""
         if link.applicant is not None:
             self._door.heard(link.applicant, self.loop.time())
 

@@ -17,9 +17,27 @@ from ticketing.server.settings import TlsFiles
 _RECORD_BYTES_MAX = 16_384
 _HANDSHAKE_RECORD = 0x16
 
+HANDSHAKE_BYTES_MAX = 64 * 1024
+"""Ciphertext taken before a handshake is done; certificates of both ends fit several times."""
+PIECE = 4_096
+"""Ciphertext is taken in pieces of this size, so that one read of the kernel's buffer is judged before all of it has
+been paid for."""
+IDLE_BYTES_MAX = 32 * 1024
+"""Ciphertext in a second beyond what its plaintext accounts for: two records that are not whole yet. A key update is 27
+bytes, costs as much as a kilobyte of data, and may come as often as its sender likes (RFC 8446, 4.6.3)."""
+_RECORD_COST = 24
+"""Ciphertext that a byte of plaintext accounts for: a record that holds a single one, with TLS 1.3."""
+
 
 class TlsFilesError(Exception):
     """The TLS files cannot be used: which file, and why."""
+
+
+class TlsExcessError(ssl.SSLError):
+    """The other side sends more than it can have to say."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(1, text)
 
 
 class TlsContexts:
@@ -83,7 +101,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message or str(error)
     if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
+        return (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return str(error)
@@ -92,9 +110,20 @@ def reason_of(error: BaseException) -> str:
 class TlsStream:
     """One end of TLS without a socket: ciphertext in and out, plaintext out and in. Errors are
     `ssl.SSLError`.
+
+    What is costly and says nothing is bounded: the ciphertext of a handshake, and after it the ciphertext in a second
+    that plaintext does not account for.
     """
 
-    __slots__ = ("_incoming", "_object", "_outgoing")
+    __slots__ = (
+        "_idle_bytes",
+        "_idle_since_s",
+        "_incoming",
+        "_object",
+        "_outgoing",
+        "_shaken_bytes",
+        "idle_max",
+    )
 
     def __init__(self, context: ssl.SSLContext, *, dialled_host: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -105,11 +134,19 @@ class TlsStream:
             server_side=dialled_host is None,
             server_hostname=dialled_host,
         )
+        self.idle_max = IDLE_BYTES_MAX
+        """The owner's to lower for a peer of whom nothing is known yet."""
+        self._shaken_bytes = 0
+        self._idle_bytes = 0
+        self._idle_since_s = 0.0
 
     def advance(self, data: bytes) -> bool:
         """Feeds the handshake; whether it is done. `outgoing` holds what is to be sent, after an error as
         well.
         """
+        self._shaken_bytes += len(data)
+        if self._shaken_bytes > HANDSHAKE_BYTES_MAX:
+            raise TlsExcessError(f"handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
         self._incoming.write(data)
         try:
             self._object.do_handshake()
@@ -127,8 +164,18 @@ class TlsStream:
             self._object.write(data)
         return self._outgoing.read()
 
-    def decrypt(self, data: bytes) -> tuple[list[bytes], bool]:
-        """The plaintext that `data` completes, and whether the other side has closed."""
+    def decrypt(self, data: bytes | memoryview, now_s: float) -> tuple[list[bytes], bool]:
+        """The plaintext that `data`, at most `PIECE` long, completes, and whether the other side has closed."""
+        chunks, ended = self._decrypt(data)
+        if now_s - self._idle_since_s >= 1:
+            self._idle_since_s, self._idle_bytes = now_s, 0
+        accounted = _RECORD_COST * sum(map(len, chunks))
+        self._idle_bytes = max(0, self._idle_bytes + len(data) - accounted)
+        if self._idle_bytes > self.idle_max:
+            raise TlsExcessError(f"more than {self.idle_max} bytes in a second that say nothing")
+        return chunks, ended
+
+    def _decrypt(self, data: bytes | memoryview) -> tuple[list[bytes], bool]:
         incoming, tls = self._incoming, self._object
         incoming.write(data)
         chunks: list[bytes] = []
