@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from tests.node.fake_shell import Cluster, FakeLink, Machine, formed
 from ticketing.node.link import PeerKind, encode_frame
+from ticketing.node.membership_messages import JoinAsk, decode_membership
+from ticketing.node.peers import INBOUND_MAX, UNPROVED_MAX
 from ticketing.node.settings import S
 from ticketing.raft import messages
 from ticketing.raft.types import MS
@@ -107,3 +112,64 @@ def test_nodes_that_start_one_after_the_other_do_not_wait_for_a_back_off_or_the_
         last_ns = cluster.world.now_ns
         cluster.world.until(cluster.serving)
         assert cluster.world.now_ns - last_ns < 400 * MS, gap_ms
+
+
+def test_a_member_that_lies_loses_its_link_and_stops_nobody() -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    raft, tag = leader.up.raft, bytes.fromhex(leader.up.facts().domain)
+    assert raft is not None
+    lies: list[messages.Message] = [
+        messages.AppendReply(raft.term, 1, raft.last_index + 1, raft.last_index + 1),
+        messages.AppendRefusal(raft.term, 1 << 40, 1, 1, 1, 1),
+        messages.StaleTerm((1 << 64) - 1),
+    ]
+    for number, lie in enumerate(lies, 1):
+        link = inbound_of(leader, follower.place.name)
+        frame = encode_frame(PeerKind.RAFT, tag + messages.encode(lie))
+        leader.call(lambda link=link, frame=frame: leader.up.link_data(link, frame))  # type: ignore[misc]
+        cluster.world.run(S)
+        assert leader.logged("a peer says what cannot be true") == number
+        assert not link.open
+        cluster.settle()
+    assert cluster.leader is leader
+    assert all(machine.up.peers.missing() == [] for machine in cluster.machines)
+
+
+def test_strangers_that_stand_at_the_door_keep_no_peer_out() -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    strangers = [
+        FakeLink(leader, f"10.9.9.9:{port}", inbound=True, purpose="") for port in range(INBOUND_MAX + 8)
+    ]
+    for stranger in strangers:
+        leader.links[stranger] = None
+        leader.call(lambda stranger=stranger: leader.up.link_up(stranger))  # type: ignore[misc]
+    own = next(link for link in follower.links if link is inbound_of(leader, follower.place.name).other)
+    follower.up.turn()
+    follower.up.peers.close(own, cluster.world.now_ns)
+    follower.end_turn()
+    cluster.world.run(S)
+    assert leader.logged("too many peer links") == 0
+    assert inbound_of(leader, follower.place.name).open
+
+
+def test_strangers_at_the_door_are_bounded() -> None:
+    cluster = formed()
+    leader = cluster.leader
+    for port in range(UNPROVED_MAX + 3):
+        stranger = FakeLink(leader, f"10.9.9.9:{port}", inbound=True, purpose="")
+        leader.call(lambda stranger=stranger: leader.up.link_up(stranger))  # type: ignore[misc]
+    cluster.world.run(MS)
+    assert leader.logged("too many peer links") == 3
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "host:99999", "a b:1", "h:1\n", "h" * 121 + ":1", "+:1"])
+def test_no_process_is_taken_in_at_an_address_that_is_none(address: str) -> None:
+    """It would stand in the replicated state, and from there in banners and `L`."""
+    for client, peer in ((address, "h:2"), ("h:1", address)):
+        with pytest.raises((ValueError, msgspec.ValidationError)):
+            JoinAsk("a", 7, client, peer, "")
+    raw = msgspec.msgpack.encode([1, "a", 7, address, "h:2", "", "", "", ""])
+    with pytest.raises(msgspec.ValidationError):
+        decode_membership(raw)

@@ -14,7 +14,7 @@ from ticketing.node.peers import LinkState
 from ticketing.node.settings import S
 from ticketing.node.state import DomainFacts
 from ticketing.protocol import frames
-from ticketing.raft.types import MS, Base, Configuration, RaftSettings
+from ticketing.raft.types import MS, Base, Configuration, Member, RaftSettings
 
 SMALL_LOG = RaftSettings(log_keep_bytes=2_000)
 
@@ -144,7 +144,7 @@ def begin(domain_id: str, members: bytes) -> snapshots.Begin:
     return snapshots.Begin(
         snapshots.FORMAT,
         domain,
-        Base(1_000_000, 900, Configuration(())),
+        Base(1_000_000, 900, Configuration((Member(1, 7),))),
         members,
         0,
         0,

@@ -187,6 +187,8 @@ class SimShell:
 
     def log(self, level: str, event: str, **facts: object) -> None:
         world = self.world
+        if event == "a peer says what cannot be true":
+            raise Violation("members say what is true", f"{self.process.name}: {facts}")
         if world.log is not None:
             shown = " ".join(f"{name}={value}" for name, value in facts.items())
             world.say(self.process.name, f"{level}: {event}", shown)

@@ -68,6 +68,8 @@ class SnapshotLoader:
             records = _decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadSnapshot(f"lock snapshot slice of {len(data)} bytes cannot be read: {error}") from error
+        if len(self._table.held) + len(records) > self._count:
+            raise BadSnapshot(f"more held keys than the {self._count} that the header said")
         for record in records:
             self._take(record)
 

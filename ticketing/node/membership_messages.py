@@ -23,14 +23,17 @@ from typing import Annotated
 
 import msgspec
 
-from ticketing.node.first_state import DomainId
+from ticketing.node.first_state import FIRST_TOKEN_MAX, DomainId
 from ticketing.node.handshake import FORMAT
 from ticketing.node.members import MemberRecord
+from ticketing.protocol.fields import address_problem
 
 TEXT_MAX = 256
 LONG_TEXT_MAX = 512
 
 U64 = Annotated[int, msgspec.Meta(ge=0)]
+FirstToken = Annotated[int, msgspec.Meta(gt=0, le=FIRST_TOKEN_MAX)]
+"""It is written into `state/` and every later one must rise above it."""
 PlaceName = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Address = Annotated[str, msgspec.Meta(max_length=128)]
 CommandId = Annotated[str, msgspec.Meta(max_length=64)]
@@ -51,6 +54,13 @@ class JoinAsk(msgspec.Struct, frozen=True, array_like=True, tag=1):
     who: Text = ""
     why: Text = ""
     """For the audit: e.g. `restarted`, or the operator's reason."""
+
+    def __post_init__(self) -> None:
+        """What is no address is refused where it comes in: it would go into the replicated state, banners and `L`."""
+        for address in (self.client, self.peer, *filter(None, (self.admin,))):
+            problem = address_problem(address)
+            if problem is not None:
+                raise ValueError(f"asks for its place at an address that is none: {problem}")
 
     @property
     def operator(self) -> bool:
@@ -108,7 +118,7 @@ class JoinTaken(msgspec.Struct, frozen=True, array_like=True, tag=3):
     place: PlaceName
     node_id: U64
     domain_id: DomainId
-    first_token: U64
+    first_token: FirstToken
     delta_ns: U64
 
 

@@ -42,6 +42,7 @@ from ticketing.node.watch import Watch
 from ticketing.raft import messages as raft_messages
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
+from ticketing.raft.plausible import ImplausibleError
 from ticketing.raft.replica import UnsupportedEntryError
 from ticketing.raft.types import BLANK, MS, Base, Entry, EntryKind, Member
 
@@ -569,6 +570,11 @@ class Node:
                 "warning", "a peer's message cannot be read", place=peer.place, kind=kind, reason=str(error)
             )
             self.peers.close(link, self.shell.elapsed_ns())
+        except ImplausibleError as error:
+            self.shell.log(
+                "error", "a peer says what cannot be true", place=peer.place, kind=kind, reason=str(error)
+            )
+            self.peers.close(link, self.shell.elapsed_ns())
         except UnsupportedEntryError as error:
             self.shell.stop(1, f"the leader writes what this program cannot read: {error}")
 
@@ -586,11 +592,12 @@ class Node:
             self.membership.stranger(peer, self.shell.elapsed_ns())
             return
         message = raft_messages.decode(memoryview(payload)[DOMAIN_TAG_BYTES:])
-        self._note_shown(member, message)
         # A reading made after the bytes were read: the stamp of every entry in it (spec 7).
         now_ns = self.shell.elapsed_ns()
         try:
             self.raft.step(member, message, now_ns)
+            # Not before: a term that cannot be would be held against the member for ever.
+            self._note_shown(member, message)
         finally:
             # Also where the message could be read in part only: it may have ended the lead before.
             self._drop_ended_lead(self.raft, now_ns)

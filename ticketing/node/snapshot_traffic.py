@@ -10,6 +10,7 @@ from ticketing.node.handshake import LinkPeer
 from ticketing.node.link import PeerKind
 from ticketing.node.shell import Link
 from ticketing.raft.election import Role
+from ticketing.raft.plausible import check_base
 from ticketing.raft.types import Member
 
 if TYPE_CHECKING:
@@ -152,6 +153,9 @@ class SnapshotTraffic:
         if receiver is None:
             receiver = snapshots.SnapshotReceiver(node.state.domain.domain_id)
             self.receivers[link] = receiver
+        if isinstance(message, snapshots.Begin):
+            assert node.raft is not None
+            check_base(node.raft.term, message.base)
         receiver.receive(message, now_ns)
         if receiver.finishing:
             self._step_receiver(link, receiver)

@@ -26,6 +26,7 @@ from ticketing.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
+from ticketing.raft.plausible import check_message
 from ticketing.raft.progress import ProgressView
 from ticketing.raft.replica import Replica
 from ticketing.raft.replication import Replication
@@ -224,12 +225,17 @@ class Raft:
     # --- messages and time
 
     def step(self, sender: Member, message: Message, now_ns: int) -> None:
-        """A message of an authenticated process of this domain, whether or not it is in any configuration."""
+        """A message of an authenticated process of this domain, whether or not it is in any configuration.
+
+        Raises `ImplausibleError` for what none of them can truthfully say.
+        """
         replica = self._replica
         if replica.configurations.knows_otherwise(sender) or sender[0] == replica.me[0]:
             self.refused_incarnations += 1
             return
         election = self._election
+        lead = election.lead
+        check_message(replica, None if lead is None else lead.replication, message)
         match message:
             case AppendReply() | AppendRefusal():
                 self._on_answer(sender, message, now_ns)

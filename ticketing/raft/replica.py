@@ -15,6 +15,7 @@ from ticketing.raft.messages import (
     WireEntry,
     decode_change,
 )
+from ticketing.raft.plausible import check_configuration
 from ticketing.raft.types import Base, Entry, EntryKind, Member, RaftSettings
 
 HAND_OUT_BYTES = 128 * 1024
@@ -158,6 +159,7 @@ class Replica:
         kind = entry.kind
         if kind == 2:
             change = decode_change(entry.data)
+            check_configuration(change.configuration)
             self.log.append(Entry(index, entry.term, kind, entry.data, stamp_ns, change))
             self.configurations.append(index, change.configuration)
             return

@@ -48,7 +48,13 @@ class PeerLink(Link):
         """Names and addresses in the other side's certificate; None without TLS."""
 
     def certifies(self, address: str) -> bool:  # noqa: D102
-        return self.hosts is None or certifies(self.hosts, split_address(address)[0])
+        if self.hosts is None:
+            return True
+        try:
+            host = split_address(address)[0]
+        except ValueError:
+            return False  # a certificate is for no such thing
+        return certifies(self.hosts, host)
 
 
 class PeerConnection(Connection):
