@@ -15,6 +15,7 @@ from tests.server import asking
 from tests.server.asking import TOKEN
 from tests.server.certificates import Authority
 from tests.server.scripted import Door, open_door
+from ticketing.server.admin import connections as connections_module
 from ticketing.server.admin import plane as plane_module
 
 Run = Callable[[Any], Any]
@@ -160,7 +161,7 @@ def test_a_fault_of_the_plane_is_an_error_and_not_the_end(on_loop: Run, tmp_path
 def test_silent_connections_do_not_lock_an_operator_out(
     on_loop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plane_module, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(connections_module, "CONNECTIONS_MAX", 3)
 
     async def scene() -> None:
         async with plane(tmp_path) as door:

@@ -23,22 +23,21 @@ from ticketing.server.admin.answers import (
     whole_of,
 )
 from ticketing.server.admin.commands import Commands
+from ticketing.server.admin.connections import AdminConnections, connection_of, http_log
 from ticketing.server.admin.locks import LockPages
 from ticketing.server.admin.members import MemberPages
 from ticketing.server.admin.metrics import MetricsPage
 from ticketing.server.admin.stream import EventStream
 from ticketing.server.faults import Faults
-from ticketing.server.listening import Acceptor
 from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
 
-CONNECTIONS_MAX = 64
-ACCEPTS_PER_TURN = 4
 BODY_BYTES_MAX = 64 * 1024
 REFUSAL_DELAY_S = 1.0
 """A wrong token is answered this late."""
 KEEPALIVE_S = 15.0
-TLS_HANDSHAKE_S = 5.0
+PATH_SHOWN_MAX = 200
+"""Characters of a stranger's path that go into the log."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _OPEN = frozenset(("/livez", "/readyz"))
@@ -86,9 +85,7 @@ class AdminPlane:
         self._open = _OPEN | {"/metrics"} if metrics_open else _OPEN
         self._commands = Commands(log)
         self._stream = EventStream(node)
-        self._acceptor: Acceptor | None = None
-        self._attaching: set[asyncio.Task[None]] = set()
-        self._tls: Callable[[], ssl.SSLContext | None] = lambda: None
+        self._connections = AdminConnections(log)
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
@@ -101,68 +98,41 @@ class AdminPlane:
         MetricsPage(node, process_facts).add_to(app.router)
         self._stream.add_to(app.router)
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, keepalive_timeout=KEEPALIVE_S, shutdown_timeout=0.5
+            app,
+            access_log=None,
+            logger=http_log(log),
+            handle_signals=False,
+            keepalive_timeout=KEEPALIVE_S,
+            shutdown_timeout=0.5,
         )
 
     async def start(self, sockets: list[socket.socket], tls: Callable[[], ssl.SSLContext | None]) -> None:
         """Begins to accept; `tls` is asked anew for each connection."""
-        self._tls = tls
         await self._runner.setup()
-        self._acceptor = Acceptor(
-            asyncio.get_running_loop(),
-            sockets,
-            per_turn=ACCEPTS_PER_TURN,
-            accepted=self._accepted,
-            room=lambda: CONNECTIONS_MAX,
-            turned_away=lambda reason: self._log("warning", "admin connection turned away", reason=reason),
-        )
-        self._acceptor.start()
+        server = self._runner.server
+        assert server is not None
+        self._connections.listen(sockets, server, tls)
 
     async def close(self) -> None:
         """Ends all connections."""
-        if self._acceptor is not None:
-            self._acceptor.close()
-        for task in list(self._attaching):
-            task.cancel()
+        self._connections.close_listener()
         self._stream.close()
         await self._runner.cleanup()
-
-    def _accepted(self, sock: socket.socket, _source: str, remote: str) -> None:
-        if len(self._attaching) >= CONNECTIONS_MAX:
-            sock.close()
-            return
-        sock.setblocking(False)
-        task = asyncio.get_running_loop().create_task(self._attach(sock, remote))
-        self._attaching.add(task)
-        task.add_done_callback(self._attaching.discard)
-
-    async def _attach(self, sock: socket.socket, remote: str) -> None:
-        server = self._runner.server
-        assert server is not None
-        standing = server.connections
-        if len(standing) >= CONNECTIONS_MAX:
-            # The oldest one makes room, so that silent connections lock no operator out.
-            standing[0].force_close()
-        context = self._tls()
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                server,
-                sock,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else TLS_HANDSHAKE_S,
-                ssl_shutdown_timeout=None if context is None else 1.0,
-            )
-        except (OSError, TimeoutError) as error:  # an SSLError is an OSError
-            self._log("warning", "TLS with an operator failed", remote=remote, reason=str(error))
-            sock.close()
+        self._connections.abort_all()
 
     # --- before and after every handler
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = connection_of(request)
         try:
-            if request.path not in self._open:
+            guarded = request.path not in self._open
+            if connection is not None:
+                connection.asked(authorized=False)
+            if guarded:
                 await self._authorize(request)
+                if connection is not None:
+                    connection.asked(authorized=True)
             return await handler(request)
         except RefusedError as refusal:
             return error_answer(refusal)
@@ -182,8 +152,10 @@ class AdminPlane:
                 403, "no_admin_token", "this node has no admin token", "set secrets.admin_token in node.toml"
             )
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
-            self._log("warning", "admin token refused", remote=request.remote or "", path=request.path)
+        shown = given.strip().encode("utf-8", "surrogateescape")  # as aiohttp reads bytes that are no UTF-8
+        if scheme.lower() != "bearer" or not hmac.compare_digest(shown, token.encode()):
+            path = request.path[:PATH_SHOWN_MAX]
+            self._log("warning", "admin token refused", remote=request.remote or "", path=path)
             await asyncio.sleep(REFUSAL_DELAY_S)
             raise RefusedError(
                 401, "unauthorized", "the admin token is missing or wrong", "it stands in admin.toml"
