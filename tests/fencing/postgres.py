@@ -32,8 +32,9 @@ def binaries() -> Path | None:
 class Postgres:
     """Runs as whoever runs the tests; where that is root, which PostgreSQL refuses, as an unprivileged user."""
 
-    def __init__(self, bin_folder: Path) -> None:
+    def __init__(self, bin_folder: Path, connections: int = 20) -> None:
         self._bin = bin_folder
+        self._connections = connections
         self.folder = Path(tempfile.mkdtemp(prefix="ticketing-postgres-"))
         self._user = _unprivileged() if os.geteuid() == 0 else None
         if self._user is not None:
@@ -43,7 +44,7 @@ class Postgres:
     def start(self) -> None:
         data = self.folder / "data"
         self._run("initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale")
-        options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=20"]
+        options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", f"max_connections={self._connections}"]
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [self._bin / "postgres", "-D", data, "-k", self.folder, *options],

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.e2e.cluster import COMMAND, PROJECT, Ended, environment
 from tests.e2e.cluster import _die_with_parent as die_with_parent
 from tests.operations.namespaces import Network
-from tests.operations.needs import libfaketime
+from tests.operations.needs import faketime_library
 from tests.operations.runbook import Line
 
 OPERATOR = "ops"
@@ -119,10 +119,12 @@ class Host:
 def faked_wall_clock(file: Path) -> dict[str, str]:
     """An environment in which the wall clock is off by what stands in a file; elapsed time is true."""
     return {
-        "LD_PRELOAD": libfaketime(),
+        "LD_PRELOAD": faketime_library(),
         "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        # Else waits on condition variables return at once, and threads that want Python's lock spin for it.
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
     }
 
 

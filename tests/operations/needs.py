@@ -33,8 +33,16 @@ def need_namespaces() -> None:
 
 def libfaketime() -> str:
     """The library that fakes clocks."""
+    try:
+        return faketime_library()
+    except FileNotFoundError as error:
+        missing(str(error))
+        raise
+
+
+def faketime_library() -> str:
+    """As `libfaketime`, outside of tests: FileNotFoundError where there is none."""
     for path in _FAKETIME:
         if Path(path).exists():
             return path
-    missing("faked clocks need libfaketime (Debian: apt-get install faketime)")
-    raise AssertionError("not reached")
+    raise FileNotFoundError("faked clocks need libfaketime (Debian: apt-get install faketime)")

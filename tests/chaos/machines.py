@@ -1,0 +1,223 @@
+"""Hosts with a disk, a wall clock, limits, and one service: a node, started again by what stands for a supervisor.
+
+Processes are signalled by the id of those that were started here and by nothing else. Should the run itself be
+killed, the kernel ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.chaos.network import Network
+from tests.chaos.processes import start
+from tests.e2e.cluster import COMMAND, environment
+from tests.operations.machines import faked_wall_clock, forget_faked_clock
+from tests.operations.needs import faketime_library
+
+REMOVED = 12
+"""Another process fills the place: not to be started again."""
+WRONG_CONFIGURATION = 2
+RESTART_AFTER_S = 0.5
+FILES_LIMIT = 4096
+
+
+class Ending(NamedTuple):
+    """How a process came to its end."""
+
+    machine: str
+    pid: int
+    status: int
+    """Negative: the signal."""
+    cause: str
+    """What was done to it; empty where it ended by itself."""
+    at: float
+
+
+class Machine:
+    """One host. `place` is what its service fills, None for a spare host."""
+
+    def __init__(self, name: str, folder: Path, network: Network) -> None:
+        self.name = name
+        self.folder = folder
+        self.network = network
+        self.address = network.address(name)
+        self.place: str | None = None
+        self.paused = False
+        self.wanted = False
+        """The supervisor starts it again when it ends."""
+        self.causes: list[str] = []
+        """What has been done to the present process that may end it."""
+        self.offset_s = 0.0
+        """Of its wall clock, as far as it was set here."""
+        self.clock_set_at = 0.0
+        self.rate = 1.0
+        """Of all clocks of the present process."""
+        self.limited = False
+        """A limit that keeps it from serving as it should is in force."""
+        self.endings: list[Ending] = []
+        self.started_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended_at: float | None = None
+        self._clock = folder / "clock"
+        folder.mkdir(parents=True)
+        self.set_clock(0.0)
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.place or 'spare'})"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "node.log"
+
+    @property
+    def home(self) -> Path:
+        """The folder of the node."""
+        assert self.place is not None
+        return self.folder / self.place
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def receive(self, place: str, source: Path) -> None:
+        """A node's folder is copied here, as by scp; whatever was here is thrown away."""
+        assert not self.running
+        if self.place is not None:
+            shutil.rmtree(self.home)
+        self.place = place
+        shutil.copytree(source, self.home)
+
+    def give_up(self) -> None:
+        """The host has no node any more."""
+        assert not self.running
+        self.wanted = False
+        if self.place is not None:
+            shutil.rmtree(self.home)
+        self.place = None
+
+    # --- the service
+
+    def start(self, rate: float = 1.0) -> None:
+        """Starts the node; all clocks of the process run at a rate."""
+        assert not self.running, f"{self} runs already"
+        self.wanted = True
+        self.paused = self.limited = False
+        self.causes = []
+        self.rate = rate
+        if rate == 1.0:
+            clocks = faked_wall_clock(self._clock)
+        else:
+            clocks = {"LD_PRELOAD": faketime_library(), "FAKETIME": f"+0 x{rate}"}
+        with self.log.open("ab") as log:
+            words = [*self.network.prefix(self.name), *COMMAND, "node", "start", "--config", str(self.home)]
+            self._process = start(
+                words, folder=self.home, environment=environment(**clocks), output=log, errors=log
+            )
+        self.started_at = time.monotonic()
+        self._ended_at = None
+
+    def supervise(self, now: float) -> Ending | None:
+        """Looks after the process; tells once of its end, and starts it again a little later."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        if self._ended_at is None:
+            self._ended_at = now
+            forget_faked_clock(self._process.pid)
+            status = self._process.returncode
+            ending = Ending(self.name, self._process.pid, status, ", ".join(self.causes), now)
+            self.endings.append(ending)
+            if status in (REMOVED, WRONG_CONFIGURATION):
+                self.wanted = False
+            return ending
+        if self.wanted and now > self._ended_at + RESTART_AFTER_S:
+            self.start()
+        return None
+
+    def kill(self, cause: str = "killed") -> None:
+        """SIGKILL, and the process is gone on return."""
+        if self.running:
+            assert self._process is not None
+            self.causes.append(cause)
+            self._process.kill()
+            self._process.wait(10)
+
+    def signal(self, number: int, cause: str) -> None:
+        if self.running:
+            assert self._process is not None
+            self.causes.append(cause)
+            self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.running:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGSTOP)
+            self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.running and self.paused:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGCONT)
+        self.paused = False
+
+    def end(self) -> None:
+        """Whatever it does, it is over."""
+        self.wanted = False
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait(10)
+            forget_faked_clock(self._process.pid)
+
+    # --- clocks and limits
+
+    def set_clock(self, offset_s: float) -> None:
+        """Sets the wall clock off by so much; seen within a second or two."""
+        self.offset_s = offset_s
+        self.clock_set_at = time.monotonic()
+        # In one step: half a file would be another time.
+        draft = self._clock.with_suffix(".new")
+        draft.write_text(f"{offset_s:+.3f}s\n")
+        draft.rename(self._clock)
+
+    def limit_files(self, room: int) -> None:
+        """Lets the process open only so many files more than it has."""
+        open_now = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+        self._limit(resource.RLIMIT_NOFILE, open_now + room)
+
+    def limit_memory(self, room: int) -> None:
+        """Lets the process take only so many bytes more than it has."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[0])
+        self._limit(resource.RLIMIT_AS, pages * resource.getpagesize() + room)
+
+    def lift_limits(self) -> None:
+        """As before."""
+        self.limited = False
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (FILES_LIMIT, FILES_LIMIT))
+                unlimited = resource.RLIM_INFINITY
+                resource.prlimit(self.pid, resource.RLIMIT_AS, (unlimited, unlimited))
+
+    def _limit(self, what: int, value: int) -> None:
+        _, hard = resource.prlimit(self.pid, what)
+        resource.prlimit(self.pid, what, (value, hard))
+        self.limited = True
+
+    def log_end(self, lines: int = 30) -> str:
+        """What it said last."""
+        said = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(said.splitlines()[-lines:])

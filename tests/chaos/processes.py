@@ -1,0 +1,49 @@
+"""How the processes of a run are started: in a session of their own, ended with the run, and served first.
+
+What else the machine does must not look like a fault of the cluster: its own elections would hide those that the
+nemesis causes. All of a run together takes about half of one core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.e2e.cluster import _die_with_parent as die_with_parent
+
+NICE = -10
+
+
+def start(
+    words: Sequence[str],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    output: int | IO[bytes],
+    errors: int | IO[bytes] | None = None,
+    input_from: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Starts a process; the kernel ends it should this one be killed."""
+    return subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment,
+        stdin=input_from,
+        stdout=output,
+        stderr=errors,
+        start_new_session=True,
+        preexec_fn=_prepare,
+    )
+
+
+def _prepare() -> None:
+    die_with_parent()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    # Where the kernel shares the processor out between sessions first, what counts is the session's own value.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICE))
