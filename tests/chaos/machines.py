@@ -62,7 +62,7 @@ class Machine:
         self.limited = False
         """A limit that keeps it from serving as it should is in force."""
         self.endings: list[Ending] = []
-        self.started_at = 0.0
+        self.lives = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._ended_at: float | None = None
         self._clock = folder / "clock"
@@ -125,7 +125,7 @@ class Machine:
             self._process = start(
                 words, folder=self.home, environment=environment(**clocks), output=log, errors=log
             )
-        self.started_at = time.monotonic()
+        self.lives += 1
         self._ended_at = None
 
     def supervise(self, now: float) -> Ending | None:

@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.fencing.postgres import binaries
 from tests.operations.needs import faketime_library
 
@@ -28,3 +30,13 @@ def missing() -> list[str]:
     if binaries() is None:
         found.append("the fence needs a PostgreSQL server (Debian: apt-get install postgresql)")
     return found
+
+
+def need_chaos() -> None:
+    """For tests: skips with what is missing, or fails where `TICKETING_TESTS_COMPLETE` is set."""
+    lacking = missing()
+    if not lacking:
+        return
+    if os.environ.get("TICKETING_TESTS_COMPLETE"):
+        pytest.fail("; ".join(lacking))
+    pytest.skip("; ".join(lacking))

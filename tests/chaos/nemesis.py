@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import IO, Any
+from typing import Any
 
 from tests.chaos.clients import Client
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.faults import FAULTS, Withheld
+from tests.chaos.forwarder import Paths
 from tests.chaos.liveness import Timeline, majority
 from tests.chaos.machines import REMOVED, Machine
 from tests.chaos.network import Network
@@ -39,7 +39,7 @@ class Nemesis:
         network: Network,
         clients: Sequence[Client],
         plan: Plan,
-        forwarder: IO[bytes],
+        paths: Paths,
         tell: Callable[[str], None],
     ) -> None:
         self.cluster = cluster
@@ -56,10 +56,9 @@ class Nemesis:
         self.rounds = 0
         self.longest_refill_s = 0.0
         self._plan = plan
-        self._forwarder = forwarder
+        self._paths = paths
         self._tell = tell
         self.began = time.monotonic()
-        self._slow: dict[tuple[str, str], dict[str, float | bool]] = {}
         cluster.on_look = self.changed
 
     def note(self, text: str) -> None:
@@ -120,18 +119,7 @@ class Nemesis:
 
     def slow_path(self, source: str, target: str, **path: Any) -> None:
         """Tells the forwarder."""
-        facts: dict[str, Any] = {
-            "source": self.network.address(source),
-            "target": self.network.address(target),
-            "delay_ms": 0,
-            "jitter_ms": 0,
-            "in_order": True,
-            "loss": 0.0,
-            "twice": 0.0,
-            "bytes_per_s": 0,
-        }
-        self._forwarder.write(json.dumps(facts | path).encode() + b"\n")
-        self._forwarder.flush()
+        self._paths.set_path(self.network.address(source), self.network.address(target), **path)
 
     # --- the score
 

@@ -15,6 +15,7 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from tests.chaos.forwarder import DEVICE
@@ -38,7 +39,7 @@ class Network:
     """Namespaces on one bridge."""
 
     def __init__(self, machines: Sequence[str]) -> None:
-        self._run = os.getpid()
+        self._run = f"{os.getpid()}.{next(_numbers)}"
         self._addresses = {name: f"10.91.7.{number}" for number, name in enumerate(machines, start=1)}
         self._rules: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in machines}
         """By machine: source and action, and how many want it done to packets from there that arrive."""
@@ -149,6 +150,7 @@ class Network:
         _run([*self.prefix(machine), "sh", "-c", f"echo {text} > {file}"])
 
 
+_numbers = count(1)
 _TABLE, _CHAIN = "chaos", "arriving"
 _HOOK = "{ type filter hook input priority 0; policy accept; }"
 
@@ -166,8 +168,8 @@ def _run(words: Sequence[str]) -> None:
 def remove_left_over() -> None:
     """Namespaces of runs that were killed before they could remove them."""
     for file in _FOLDER.glob(f"{_PREFIX}*"):
-        run = file.name.removeprefix(_PREFIX).split("-")[0]
-        if not Path(f"/proc/{run}").exists():
+        process = file.name.removeprefix(_PREFIX).partition(".")[0]
+        if not Path(f"/proc/{process}").exists():
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", file.name)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.chaos import ledger
 from tests.chaos.clients import FINISH_S, Client
 from tests.chaos.cluster import OPERATOR, ChaosCluster
+from tests.chaos.forwarder import Paths
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.network import Network, enter, network
 from tests.chaos.plan import Plan
@@ -67,8 +68,8 @@ async def run(wanted: Wanted) -> Report:
         ]
         report = Report(wanted.seed, wanted.nodes, wanted.seconds / 60, __version__)
         try:
-            with _forwarder(wanted.seed, wires) as forwarder:
-                seen = await _torment(wanted, wires, cluster, clients, forwarder, report)
+            with forwarder_process(wanted.seed, wires) as paths:
+                seen = await _torment(wanted, wires, cluster, clients, paths, report)
             _judge(wanted.folder, cluster, seen, dsn, report)
         finally:
             for client in clients:
@@ -84,14 +85,13 @@ async def _torment(
     wires: Network,
     cluster: ChaosCluster,
     clients: list[Client],
-    forwarder: subprocess.Popen[bytes],
+    paths: Paths,
     report: Report,
 ) -> Witness:
     """The run itself, until every program has ended; what they saw."""
-    assert forwarder.stdin is not None
     plan = Plan(wanted.seed, wanted.nodes, longest_s=wanted.longest_s, kinds=wanted.kinds)
     with (wanted.folder / "chaos.log").open("w", buffering=1) as log:
-        nemesis = Nemesis(cluster, wires, clients, plan, forwarder.stdin, lambda line: print(line, file=log))
+        nemesis = Nemesis(cluster, wires, clients, plan, paths, lambda line: print(line, file=log))
         await cluster.make()
         for machine in cluster.placed:
             machine.start()
@@ -118,7 +118,7 @@ async def _torment(
     report.violations += nemesis.violations
     report.violations += [fault for client in clients for fault in client.faults]
     report.program_lives = sum(len(client.files) for client in clients)
-    report.node_lives = sum(len(machine.endings) + machine.running for machine in cluster.machines.values())
+    report.node_lives = sum(machine.lives for machine in cluster.machines.values())
     _judge_history(seen, report)
     return seen
 
@@ -194,8 +194,8 @@ def _database(found: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _forwarder(seed: int, wires: Network) -> Iterator[subprocess.Popen[bytes]]:
-    """The process through which slow paths lead."""
+def forwarder_process(seed: int, wires: Network) -> Iterator[Paths]:
+    """The process through which slow paths lead, until the block ends."""
     places = [f"{wires.namespace(machine)}={wires.address(machine)}" for machine in wires.machines]
     process = start(
         [sys.executable, "-m", "tests.chaos.forwarder", str(seed), *places],
@@ -205,11 +205,12 @@ def _forwarder(seed: int, wires: Network) -> Iterator[subprocess.Popen[bytes]]:
         input_from=subprocess.PIPE,
     )
     try:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         for machine in wires.machines:
             wires.device_up(machine)
-        yield process
+        yield Paths(process.stdin)
     finally:
         process.kill()
         process.communicate()

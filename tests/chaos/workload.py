@@ -24,11 +24,11 @@ from ticketing.client import Event, EventKind, IndeterminateCancelledError, Tick
 from ticketing.config.client_file import read_client_file
 from ticketing.fencing import StaleTokenError
 
-WORKERS = 8
+WORKERS = 14
 HOT_KEYS = 6
 COLD_KEYS = 300
 CONNECTIONS = 3
-PAUSE_S = 0.22
+PAUSE_S = 0.12
 """On average, between two turns of a worker."""
 WRITE_SHARE = 0.35
 S = 1e9
