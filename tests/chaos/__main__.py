@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.needs import missing
+from tests.chaos.needs import lacking
 from tests.chaos.plan import SHORT, WEIGHTS, Plan
 from tests.chaos.report import Report
 from tests.chaos.run import Wanted, run
@@ -42,9 +42,8 @@ def main() -> int:
             planned = plan.next_round()
             print(f"round {planned.number}", *(f"  {fault}" for fault in planned.faults), sep="\n")
         return 0
-    lacking = missing()
-    if lacking:
-        print(*lacking, sep="\n", file=sys.stderr)
+    if missing := lacking():
+        print(*missing, sep="\n", file=sys.stderr)
         return 2
     base = Path(tempfile.mkdtemp(prefix="ticketing-chaos-")) if arguments.folder is None else None
     folder = arguments.folder if base is None else base / "run"

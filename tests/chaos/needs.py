@@ -6,13 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from tests.fencing.postgres import binaries
-from tests.operations.needs import faketime_library
+from tests.operations.needs import faketime_library, missing
 
 
-def missing() -> list[str]:
+def lacking() -> list[str]:
     """What this machine lacks, a line each, with how to get it."""
     found = []
     if os.geteuid() != 0:
@@ -33,10 +31,6 @@ def missing() -> list[str]:
 
 
 def need_chaos() -> None:
-    """For tests: skips with what is missing, or fails where `TICKETING_TESTS_COMPLETE` is set."""
-    lacking = missing()
-    if not lacking:
-        return
-    if os.environ.get("TICKETING_TESTS_COMPLETE"):
-        pytest.fail("; ".join(lacking))
-    pytest.skip("; ".join(lacking))
+    """For tests: skips with what is missing, or fails where everything is to be there."""
+    if found := lacking():
+        missing("; ".join(found))
