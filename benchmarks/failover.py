@@ -1,134 +1,119 @@
-"""Failover: the leader is killed, or told to stop, under load; how long until the next grant.
+"""Failover: a new acquire every 10 ms while the leader goes away; how long nobody is granted anything.
 
-A new acquire leaves every 10 ms whatever became of the former ones (open loop), each on a key of its own, to
-whoever serves. Each trial has a fresh cluster. The gap is the time from the signal to the first grant that
-was asked for after it. Every grant that had been answered before is released at the end: that must answer `R`.
+A fresh cluster of three a trial. The leader's process is killed; or told to stop (SIGTERM); or its host is cut off:
+every node on a host of its own (network namespaces, TLS as `ticketing init --tls` makes it), and the cable of the
+leader's is pulled, so that nothing is refused and nothing is answered. `--help` for what is measured.
+
+Written is one JSON object a trial to the file that `--results` names.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import contextlib
 import os
 import signal
 import statistics
-import time
+from collections.abc import Iterator
+from pathlib import Path
 
-import uvloop
+from benchmarks.figures import percentile, table
+from benchmarks.load.outage import Outage
+from benchmarks.load.process import LoadProcess
+from benchmarks.published import published_client
+from benchmarks.results import Results
+from benchmarks.systems.ours import ThreeNodes, ThreeNodesTls
+from tests.operations.namespaces import Network, network
 
-from benchmarks.cluster import BenchCluster
-from benchmarks.figures import table
-from benchmarks.rawclient import RawSession, connect, frames, owner
-from ticketing.protocol.decoder import Reply
-
-INTERVAL_S = 0.01
-
-
-class Probe:
-    """Asks every node that is thought to serve, every 10 ms."""
-
-    def __init__(self, cluster: BenchCluster) -> None:
-        self.cluster = cluster
-        self.sessions: dict[str, RawSession] = {}
-        self.leader: str | None = None
-        self.asked: dict[int, float] = {}
-        self.granted: list[tuple[float, float, int, bytes]] = []
-        """Asked at, granted at, token, key."""
-        self.released: dict[int, bool] = {}
-        self.number = 0
-
-    async def keep_connected(self, address: str) -> None:
-        while True:
-            try:
-                session = await connect(address, self.cluster.token)
-            except OSError:
-                await asyncio.sleep(INTERVAL_S)
-                continue
-            leader = session.ready.result()
-            if leader:
-                self.leader = leader
-            session.on_reply = self.reply
-            self.sessions[address] = session
-            await session.lost
-            if self.sessions.get(address) is session:
-                del self.sessions[address]
-
-    def reply(self, reply: Reply) -> None:
-        op, token, ident, _waited, key = reply
-        if op == frames.GRANTED_WAITED:
-            self.granted.append((self.asked.pop(ident), time.perf_counter(), token, key))
-        elif op == frames.LEADER or op == frames.MOVED:
-            self.leader = key.decode()
-        elif op == frames.RELEASED or op == frames.NOT_HELD:
-            self.released[token] = op == frames.RELEASED
-
-    def ask(self) -> None:
-        session = self.sessions.get(self.leader or "")
-        if session is not None:
-            ident = owner()
-            self.number += 1
-            self.asked[ident] = time.perf_counter()
-            session.send(frames.encode_q(5, 60, ident, b"probe-%d" % self.number))
+CLIENTS = {
+    "probe": "benchmarks.systems.probe:Probe",
+    "ours": "benchmarks.systems.wire_clients:Ours",
+    "published": "benchmarks.systems.wire_clients:Published",
+}
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
+CUT = "host cut off"
+KINDS = (*SIGNALS, CUT)
+OPERATOR = "operator"
+HOSTS = ("one", "two", "three")
 
 
-async def trial(cluster: BenchCluster, number: int) -> tuple[float, int]:
-    """One signal; the gap in seconds and how many answered grants were lost."""
-    probe = Probe(cluster)
-    tasks = [asyncio.ensure_future(probe.keep_connected(address)) for address in cluster.addresses]
+def signalled(number: int, client: str) -> Outage:
+    """One trial on loopback."""
+    with ThreeNodes() as cluster, load(cluster, client) as callers:
+
+        def strike(leader: str | None) -> None:
+            assert leader is not None
+            os.kill(cluster.processes[leader].pid, number)
+
+        return callers.outage(strike)
+
+
+def cut_off(wire: Network, client: str) -> Outage:
+    """One trial on hosts of their own; the cable is put back afterwards."""
+    prefix = tuple(wire.prefix(OPERATOR))
+    with ThreeNodesTls(HOSTS, wire.prefix) as cluster, load(cluster, client, prefix) as callers:
+        cut: list[str] = []
+
+        def strike(leader: str | None) -> None:
+            assert leader is not None
+            cut.append(leader.rpartition(":")[0])
+            wire.cut(cut[0])
+
+        try:
+            return callers.outage(strike)
+        finally:
+            for host in cut:
+                wire.mend(host)
+
+
+@contextlib.contextmanager
+def load(cluster: ThreeNodes | ThreeNodesTls, client: str, before: tuple[str, ...] = ()) -> Iterator[LoadProcess]:
+    more = {"published": str(published_client())} if client == "published" else {}
+    process = LoadProcess(cluster, CLIENTS[client], more, before)
     try:
-        async with asyncio.timeout(20):
-            while len(probe.granted) < 50:
-                probe.ask()
-                await asyncio.sleep(INTERVAL_S)
-        answered = list(probe.granted)
-        victim = next(node for node in cluster.nodes if node.address == probe.leader)
-        struck = time.perf_counter()
-        os.kill(victim.pid, number)
-        async with asyncio.timeout(20):
-            while not any(asked > struck for asked, _, _, _ in probe.granted[len(answered) :]):
-                probe.ask()
-                await asyncio.sleep(INTERVAL_S)
-        gap = min(granted for asked, granted, _, _ in probe.granted if asked > struck) - struck
-        # Every grant that had been answered is still held: its release says so.
-        session = probe.sessions[probe.leader or ""]
-        for _, _, token, key in answered:
-            session.send(frames.encode_release(token, key))
-        async with asyncio.timeout(20):
-            while any(token not in probe.released for _, _, token, _ in answered):
-                await asyncio.sleep(INTERVAL_S)
-        lost = sum(not probe.released[token] for _, _, token, _ in answered)
-        return gap, lost
+        process.ready()
+        yield process
     finally:
-        for task in tasks:
-            task.cancel()
-        for session in probe.sessions.values():
-            session.close()
+        process.close()
+
+
+def trials(kind: str, client: str, count: int) -> list[Outage]:
+    if kind != CUT:
+        return [signalled(SIGNALS[kind], client) for _ in range(count)]
+    with network(OPERATOR, HOSTS) as wire:
+        return [cut_off(wire, client) for _ in range(count)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument(
+        "--client", choices=CLIENTS, default="probe", help="probe: by the wire alone, nothing is repeated"
+    )
+    parser.add_argument("--results", type=Path, help="a file to add the trials to")
     arguments = parser.parse_args()
+    if CUT in arguments.kinds and os.geteuid() != 0:
+        parser.error(f"{CUT!r} makes network namespaces, which needs root: run it as root, or name other --kinds")
     rows = []
-    for name, number in (("SIGKILL", signal.SIGKILL), ("SIGTERM", signal.SIGTERM)):
-        gaps: list[float] = []
-        lost = 0
-        for _ in range(arguments.trials):
-            with BenchCluster(3) as cluster:
-                gap, gone = uvloop.run(trial(cluster, number))
-            gaps.append(gap)
-            lost += gone
+    for kind in arguments.kinds:
+        outages = trials(kind, arguments.client, arguments.trials)
+        if arguments.results:
+            with Results.extend(arguments.results) as results:
+                results.add_failovers("cluster", arguments.client, kind, outages)
+        gaps = [outage["gap_s"] * 1000 for outage in outages]
         rows.append(
             [
-                name,
+                kind,
                 str(len(gaps)),
-                f"{statistics.median(gaps) * 1e3:.0f}",
-                f"{min(gaps) * 1e3:.0f}",
-                f"{max(gaps) * 1e3:.0f}",
-                str(lost),
+                f"{statistics.median(gaps):.0f}",
+                f"{percentile(gaps, 0.9):.0f}",
+                f"{min(gaps):.0f}",
+                f"{max(gaps):.0f}",
+                str(sum(outage["lost"] for outage in outages)),
             ]
         )
-    print(table(["leader gets", "trials", "median ms", "min ms", "max ms", "answered grants lost"], rows))
+    print(table(["the leader", "trials", "median ms", "p90", "min", "max", "answered grants lost"], rows))
 
 
 if __name__ == "__main__":

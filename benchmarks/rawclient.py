@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import Callable
 from typing import cast
 
@@ -73,11 +74,11 @@ class RawSession(asyncio.Protocol):
             self._transport.abort()
 
 
-async def connect(address: str, token: str) -> RawSession:
+async def connect(address: str, token: str, tls: ssl.SSLContext | None = None) -> RawSession:
     """A session to one node."""
     host, port = split_address(address)
     loop = asyncio.get_running_loop()
-    _transport, session = await loop.create_connection(lambda: RawSession(token), host, port)
+    _transport, session = await loop.create_connection(lambda: RawSession(token), host, port, ssl=tls)
     await session.ready
     return session
 

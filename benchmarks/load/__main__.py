@@ -18,6 +18,7 @@ import uvloop
 
 from benchmarks.load import closed, open_loop
 from benchmarks.load.burst import run_burst
+from benchmarks.load.outage import run_outage
 from benchmarks.systems.system import AsyncClient, BlockingClient, CallbackClient
 
 
@@ -34,6 +35,8 @@ async def run_on_loop(client: Any, job: dict[str, Any]) -> Any:
             return await open_loop.run_async(client, arrivals)
         case "burst":
             return await run_burst(client, **job)
+        case "outage":
+            return await run_outage(client, tell)
         case other:
             raise ValueError(f"no such job: {other}")
 

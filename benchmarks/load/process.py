@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from benchmarks.load.figures import Figures
+from benchmarks.load.outage import Outage
 from benchmarks.systems.processes import PROJECT
 from benchmarks.systems.system import System
 
@@ -46,6 +48,16 @@ class LoadProcess:
     def burst(self, requests: int, keys: int) -> Figures:
         return self._do({"job": "burst", "requests": requests, "keys": keys})
 
+    def outage(self, strike: Callable[[str | None], None]) -> Outage:
+        """Calls `strike` with the leader's address, where the client knows it, once callers are served."""
+        self._write({"job": "outage"})
+        leader = self._answer()["leader"]
+        # All processes of a machine share the clock. The strike is over a moment later than it is said to be.
+        struck = time.perf_counter()
+        strike(leader)
+        self._write(struck)
+        return cast("Outage", self._answer())
+
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -56,10 +68,13 @@ class LoadProcess:
             self._process.wait()
 
     def _do(self, job: dict[str, Any]) -> Figures:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({**job, "pids": self.system.pids()}) + "\n")
-        self._process.stdin.flush()
+        self._write({**job, "pids": self.system.pids()})
         return cast("Figures", self._answer())
+
+    def _write(self, line: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None

@@ -1,0 +1,101 @@
+"""The file of results: what was run, on what, and every single figure. Tables and plots are made from it alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from benchmarks.load.figures import Figures
+from benchmarks.load.outage import Outage
+from benchmarks.systems.processes import PROJECT
+
+FOLDER = PROJECT / "docs" / "performance"
+FILE = FOLDER / "results.json"
+
+
+class Results:
+    """Runs and trials, each a flat record."""
+
+    def __init__(self, facts: dict[str, Any] | None = None) -> None:
+        self.facts = facts or {"run": machine()}
+        self.facts.setdefault("runs", [])
+        self.facts.setdefault("failovers", [])
+
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        return cls(json.loads(path.read_text()))
+
+    @classmethod
+    @contextlib.contextmanager
+    def extend(cls, path: Path) -> Iterator[Results]:
+        """What is in the file (nothing, if there is none), written back at the end."""
+        results = cls.read(path) if path.exists() else cls()
+        yield results
+        results.write(path)
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f'"{name}": {_rows(content)}' for name, content in self.facts.items()]
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+    def add_run(self, workload: str, system: str, client: str, number: int, figures: Figures) -> None:
+        """One run of one workload; `number` of the round."""
+        record = {"workload": workload, "system": system, "client": client, "round": number, **figures}
+        self.facts["runs"].append(record)
+
+    def add_failovers(self, system: str, client: str, kind: str, outages: Sequence[Outage]) -> None:
+        """Replaces the trials of that kind, if there are any."""
+        key = (system, client, kind)
+        kept = [
+            one for one in self.facts["failovers"] if (one["system"], one["client"], one["kind"]) != key
+        ]
+        self.facts["failovers"] = kept + [
+            {"system": system, "client": client, "kind": kind, **outage} for outage in outages
+        ]
+
+    def runs(self, workload: str, system: str, client: str) -> dict[int, Figures]:
+        """By round."""
+        return {
+            one["round"]: cast("Figures", one)
+            for one in self.facts["runs"]
+            if (one["workload"], one["system"], one["client"]) == (workload, system, client)
+        }
+
+    def gaps_s(self, system: str, client: str, kind: str) -> list[float]:
+        return [
+            one["gap_s"]
+            for one in self.facts["failovers"]
+            if (one["system"], one["client"], one["kind"]) == (system, client, kind)
+        ]
+
+
+def _rows(content: Any) -> str:
+    """A list has one line an element, so that versions of the file can be compared."""
+    if not isinstance(content, list):
+        return json.dumps(content)
+    return "[\n" + ",\n".join(json.dumps(one) for one in content) + "\n]"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were made on."""
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": _commit(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return ""
