@@ -23,6 +23,7 @@ from benchmarks.load.process import LoadProcess
 from benchmarks.published import published_client
 from benchmarks.results import Results
 from benchmarks.systems.ours import ThreeNodes, ThreeNodesTls
+from benchmarks.systems.system import System
 from tests.operations.namespaces import Network, network
 
 CLIENTS = {
@@ -67,7 +68,7 @@ def cut_off(wire: Network, client: str) -> Outage:
 
 
 @contextlib.contextmanager
-def load(cluster: ThreeNodes | ThreeNodesTls, client: str, before: tuple[str, ...] = ()) -> Iterator[LoadProcess]:
+def load(cluster: System, client: str, before: tuple[str, ...] = ()) -> Iterator[LoadProcess]:
     more = {"published": str(published_client())} if client == "published" else {}
     process = LoadProcess(cluster, CLIENTS[client], more, before)
     try:
@@ -94,7 +95,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a file to add the trials to")
     arguments = parser.parse_args()
     if CUT in arguments.kinds and os.geteuid() != 0:
-        parser.error(f"{CUT!r} makes network namespaces, which needs root: run it as root, or name other --kinds")
+        parser.error(
+            f"{CUT!r} makes network namespaces, which needs root: run it as root, or name other --kinds"
+        )
     rows = []
     for kind in arguments.kinds:
         outages = trials(kind, arguments.client, arguments.trials)

@@ -53,9 +53,7 @@ class Results:
     def add_failovers(self, system: str, client: str, kind: str, outages: Sequence[Outage]) -> None:
         """Replaces the trials of that kind, if there are any."""
         key = (system, client, kind)
-        kept = [
-            one for one in self.facts["failovers"] if (one["system"], one["client"], one["kind"]) != key
-        ]
+        kept = [one for one in self.facts["failovers"] if (one["system"], one["client"], one["kind"]) != key]
         self.facts["failovers"] = kept + [
             {"system": system, "client": client, "kind": kind, **outage} for outage in outages
         ]

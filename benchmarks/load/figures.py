@@ -32,9 +32,7 @@ def figures(
     if not pairs or not latencies_s:
         raise RuntimeError(f"no pair was finished in {took_s:.1f} s")
     ordered = sorted(latencies_s)
-    p50, p90, p99, p999 = (
-        round(percentile(ordered, share) * 1e6, 1) for share in SHARES.values()
-    )
+    p50, p90, p99, p999 = (round(percentile(ordered, share) * 1e6, 1) for share in SHARES.values())
     return {
         "pairs": pairs,
         "rate": round(pairs / took_s, 1),

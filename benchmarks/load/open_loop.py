@@ -54,7 +54,7 @@ class _Window:
         server_ns, client_ns = self._began
         took_s = time.perf_counter() - self.due[0]
         share = len(self._latencies) / len(self.due)
-        result = figures(
+        return figures(
             self._latencies,
             len(self._latencies),
             took_s * share,
@@ -62,7 +62,6 @@ class _Window:
             int((time.process_time_ns() - client_ns) * share),
             0,
         )
-        return result
 
 
 async def run_async(client: AsyncClient, run: OpenLoop) -> Figures:

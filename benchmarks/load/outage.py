@@ -6,6 +6,7 @@ The outage is the longest time without a grant around the strike: from the last 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ class Outage(TypedDict):
 def longest_gap(granted: Sequence[float], struck: float) -> float:
     """The longest time between two grants that follow each other, from shortly before the strike on."""
     seen = sorted(at for at in granted if at > struck - BEFORE_S)
-    return max(after - before for before, after in zip(seen, seen[1:], strict=False))
+    return max(after - before for before, after in itertools.pairwise(seen))
 
 
 class _Callers:

@@ -49,7 +49,7 @@ class Leader(FifoServer):
             transport, _ = await asyncio.get_running_loop().create_connection(
                 lambda: FollowerLink(self), HOST, follower
             )
-            self._followers.append(cast("asyncio.Transport", transport))
+            self._followers.append(transport)
         await self.serve(HOST, port)
 
     def changed(self, op: int, token: int, key: bytes) -> None:

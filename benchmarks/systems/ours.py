@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from benchmarks.systems.processes import (
     HOST,
@@ -49,7 +49,7 @@ class OurNodes(System):
         self.processes: dict[str, ServerProcess] = {}
         """By client address."""
 
-    def __enter__(self) -> OurNodes:
+    def __enter__(self) -> Self:
         write_cluster(self._cluster, self._home)
         for number, place in enumerate(self._cluster.places):
             prefix = self._before(self._hosts[number]) if self._hosts else ()

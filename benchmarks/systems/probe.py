@@ -20,7 +20,7 @@ CONNECT_S = 1.0
 ANSWER_S = 10.0
 
 
-class NoGrant(Exception):
+class NoGrantError(Exception):
     """The request got no grant."""
 
 
@@ -60,7 +60,7 @@ class Probe:
     async def acquire(self, key: str) -> Grant:
         session = self._sessions.get(self._leader or "")
         if session is None:
-            raise NoGrant("no session to a leader")
+            raise NoGrantError("no session to a leader")
         ident = owner()
         self._asked[ident] = answer = asyncio.get_running_loop().create_future()
         session.send(frames.encode_q(WAIT_MAX, LEASE_S, ident, key.encode()))
@@ -108,7 +108,7 @@ class Probe:
         elif op in (frames.NOT_LEADING, frames.TIMEOUT, frames.BUSY):
             asked = self._asked.get(ident)
             if asked is not None and not asked.done():
-                asked.set_exception(NoGrant(chr(op)))
+                asked.set_exception(NoGrantError(chr(op)))
         elif op in (frames.LEADER, frames.MOVED):
             self._leader = key.decode()
         elif op in (frames.RELEASED, frames.NOT_HELD):
