@@ -4,7 +4,9 @@
 //! `CLOCK_MONOTONIC` (the specification, Words). Elsewhere `std::time::Instant`, which may be slewed and may stand
 //! still during sleep.
 
+#[cfg(test)]
 use std::sync::Arc;
+#[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Nanoseconds: a reading of the elapsed clock, or a distance between two.
@@ -22,7 +24,8 @@ pub(crate) struct Clock(Source);
 #[derive(Clone)]
 enum Source {
     Machine,
-    /// Of tests: the machine's, and so much more.
+    /// The machine's, and so much more.
+    #[cfg(test)]
     Moved(Arc<AtomicU64>),
 }
 
@@ -42,6 +45,7 @@ impl Clock {
     pub(crate) fn now(&self) -> Nanos {
         match &self.0 {
             Source::Machine => machine::elapsed(),
+            #[cfg(test)]
             Source::Moved(ahead) => machine::elapsed() + ahead.load(Ordering::SeqCst),
         }
     }

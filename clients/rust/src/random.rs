@@ -12,6 +12,7 @@ pub(crate) fn system(buffer: &mut [u8]) -> io::Result<()> {
 pub(crate) struct Random(u64);
 
 impl Random {
+    #[cfg(test)]
     pub(crate) fn from_seed(seed: u64) -> Self {
         Self(seed)
     }

@@ -124,7 +124,7 @@ impl Core {
             self.wake_connection(other_id);
         }
         if !found {
-            self.dial_unlisted(address);
+            self.dial_unlisted(address, now);
         }
         self.review(now);
     }
@@ -202,7 +202,7 @@ impl Core {
         self.domains.current().is_none()
     }
 
-    fn dial_unlisted(&mut self, address: &str) {
+    fn dial_unlisted(&mut self, address: &str, now: Nanos) {
         if !self.settings.verified || self.closed || address_problem(address.as_bytes()).is_some() {
             return;
         }
@@ -213,18 +213,21 @@ impl Core {
         let oldest = unlisted.next().map(|connection| connection.id);
         if unlisted.count() + 1 >= UNLISTED_MAX {
             if let Some(oldest) = oldest {
-                self.stop_connection(oldest);
+                self.stop_connection(oldest, now);
             }
         }
         log::info!("the leader's address {address} was not configured; dialling it as well");
         self.dial(address.to_owned(), false);
     }
 
-    /// Ends its session, which its task sees, and takes it out.
-    fn stop_connection(&mut self, id: ConnectionId) {
+    /// Takes it out, which its task sees, and ends its session.
+    fn stop_connection(&mut self, id: ConnectionId, now: Nanos) {
         let Some(at) = self.connections.iter().position(|connection| connection.id == id) else { return };
         let connection = self.connections.remove(at);
         self.deferred.push(Deferred::Notify(connection.wake));
+        if let Some(session) = connection.session {
+            self.close_session(session, EndKind::Closed, "its address is one too many", now);
+        }
     }
 
     // --- the choice

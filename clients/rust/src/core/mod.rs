@@ -27,8 +27,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use self::domain::Domains;
+pub(crate) use self::errands::ERRAND;
+#[cfg(test)]
+pub(crate) use self::errands::ERRANDS_MAX;
 use self::errands::Errands;
-pub(crate) use self::errands::{ERRAND, ERRANDS_MAX};
 use self::requests::{Acquire, Answer, ConnectionId, DomainName, RequestId, SessionId};
 use self::session::{End, EndKind, Session};
 use crate::clock::{NEVER, Nanos, SECOND};

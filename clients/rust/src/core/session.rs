@@ -339,10 +339,8 @@ impl Session {
             }
             return;
         }
-        if opcode == NOT_LEADING {
-            if !self.extended {
-                return self.unknown(opcode, key);
-            }
+        if opcode == NOT_LEADING && !self.extended {
+            return self.unknown(opcode, key);
         }
         let sent = self.acquires.remove(&owner);
         if let Some(request) = sent.and_then(|sent| sent.request) {
@@ -441,14 +439,8 @@ impl Session {
         }
     }
 
-    /// The acquires that were sent and whose callers wait.
-    pub(crate) fn sent(&self) -> Vec<RequestId> {
-        let mut requests: Vec<RequestId> = self.acquires.values().filter_map(|sent| sent.request).collect();
-        requests.sort_unstable();
-        requests
-    }
-
     /// How many acquires are without an answer.
+    #[cfg(test)]
     pub(crate) fn unanswered(&self) -> usize {
         self.acquires.len()
     }

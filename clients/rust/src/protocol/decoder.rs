@@ -45,6 +45,8 @@ impl ReplyDecoder {
     /// Takes the next bytes of the server.
     pub(crate) fn feed(&mut self, data: &[u8]) {
         if self.malformed.is_some() {
+            self.buffer = Vec::new();
+            self.position = 0;
             return;
         }
         if self.position > 0 {
@@ -79,14 +81,14 @@ impl ReplyDecoder {
                     Ok(reply) => Ok(Some(reply)),
                     Err(malformed) => {
                         self.malformed = Some(malformed.clone());
+                        self.position = self.buffer.len();
                         Err(malformed)
                     }
                 }
             }
             Err(malformed) => {
                 self.malformed = Some(malformed.clone());
-                self.buffer = Vec::new();
-                self.position = 0;
+                self.position = self.buffer.len();
                 Err(malformed)
             }
         }

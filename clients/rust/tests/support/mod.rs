@@ -14,7 +14,7 @@ use base64::Engine as _;
 use sha2::Digest as _;
 
 /// The `ticketing` command: `TICKETING_BIN`, or that of the repository's environment.
-pub fn ticketing() -> Option<PathBuf> {
+pub(crate) fn ticketing() -> Option<PathBuf> {
     let named = std::env::var_os("TICKETING_BIN").map(PathBuf::from);
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/ticketing");
     let path = named.unwrap_or(default);
@@ -26,17 +26,17 @@ pub fn ticketing() -> Option<PathBuf> {
 }
 
 /// So that a test ends within a time that a busy machine has.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-pub struct Node {
-    pub address: String,
+pub(crate) struct Node {
+    pub(crate) address: String,
     folder: PathBuf,
     process: Option<Child>,
 }
 
 impl Node {
     /// SIGKILL; the process is gone on return.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().expect("it lives");
             process.wait().expect("it ends");
@@ -44,7 +44,7 @@ impl Node {
     }
 
     /// SIGTERM.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let id = self.process.as_ref().expect("it was started").id().to_string();
         assert!(Command::new("kill").arg(id).status().expect("kill").success());
     }
@@ -55,20 +55,20 @@ impl Node {
 }
 
 /// The nodes of one folder. Dropped, they are killed and the folder is removed.
-pub struct Cluster {
-    pub nodes: Vec<Node>,
-    pub token: String,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) token: String,
     folder: PathBuf,
 }
 
 impl Cluster {
     /// Starts so many nodes. `None` where nodes cannot be started here.
-    pub fn start(count: usize, options: &[&str]) -> Option<Self> {
+    pub(crate) fn start(count: usize, options: &[&str]) -> Option<Self> {
         Self::start_with(count, options, |config| config)
     }
 
     /// The same, with each `node.toml` adjusted.
-    pub fn start_with(count: usize, options: &[&str], adjust: impl Fn(String) -> String) -> Option<Self> {
+    pub(crate) fn start_with(count: usize, options: &[&str], adjust: impl Fn(String) -> String) -> Option<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let ticketing = ticketing()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -103,16 +103,16 @@ impl Cluster {
         Some(cluster)
     }
 
-    pub fn addresses(&self) -> Vec<String> {
+    pub(crate) fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.address.clone()).collect()
     }
 
-    pub fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.folder.join("ca").join("ca.pem")
     }
 
     /// The node that serves, as it says itself (without TLS).
-    pub fn leader(&mut self) -> &mut Node {
+    pub(crate) fn leader(&mut self) -> &mut Node {
         let deadline = Instant::now() + PATIENCE;
         loop {
             for index in 0..self.nodes.len() {
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    pub fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         self.nodes.iter().map(|node| format!("--- {}\n{}", node.address, node.log())).collect()
     }
 }
@@ -177,14 +177,14 @@ fn free_client_port(nodes: usize) -> u16 {
 }
 
 /// A TCP proxy on a thread and runtime of its own, so that its tasks are not the test's.
-pub struct Proxy {
-    pub address: String,
+pub(crate) struct Proxy {
+    pub(crate) address: String,
     pairs: Arc<Mutex<Vec<tokio::task::AbortHandle>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Proxy {
-    pub fn start(target: String) -> Self {
+    pub(crate) fn start(target: String) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -212,7 +212,7 @@ impl Proxy {
     }
 
     /// Ends one connection at once, whatever is on the way.
-    pub fn cut(&self, choice: u64) {
+    pub(crate) fn cut(&self, choice: u64) {
         let pairs = self.pairs.lock().expect("no panic in here");
         if !pairs.is_empty() {
             pairs[choice as usize % pairs.len()].abort();
@@ -221,10 +221,10 @@ impl Proxy {
 }
 
 /// `splitmix64`.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -112,7 +112,8 @@ impl World {
     // --- the network
 
     fn latency(&mut self) -> Nanos {
-        self.now + self.random.below(if self.random.below(20) == 0 { 30 } else { 3 }) * MILLISECOND
+        let longest = if self.random.below(20) == 0 { 30 } else { 3 };
+        self.now + self.random.below(longest) * MILLISECOND
     }
 
     fn dial(&mut self, connection: usize) {
@@ -273,9 +274,9 @@ impl World {
     fn cancel(&mut self, link: usize, asked: &Asked, held: Option<(u64, u64)>) {
         self.locks.cancelled.insert(asked.number);
         let queue = self.locks.queues.entry(asked.key.clone()).or_default();
-        let (gone, rest) = std::mem::take(queue).into_iter().partition(|one| one.asked.number == asked.number);
+        let (gone, rest): (VecDeque<Waiter>, VecDeque<Waiter>) =
+            std::mem::take(queue).into_iter().partition(|one| one.asked.number == asked.number);
         *queue = rest;
-        let gone: VecDeque<Waiter> = gone;
         for waiter in &gone {
             // As a server does it that finds the waiter on another session, or on this one.
             if waiter.link != link || self.random.below(2) == 0 {
@@ -307,9 +308,9 @@ impl World {
     fn time_out(&mut self) {
         let mut over = Vec::new();
         for queue in self.locks.queues.values_mut() {
-            let (late, rest) = std::mem::take(queue).into_iter().partition(|one| one.until <= self.now);
+            let (late, rest): (VecDeque<Waiter>, VecDeque<Waiter>) =
+                std::mem::take(queue).into_iter().partition(|one| one.until <= self.now);
             *queue = rest;
-            let late: Vec<Waiter> = late;
             over.extend(late);
         }
         for waiter in over {
