@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tests.sim.history import LOST, History, Hold, Request
+from tests.sim.manners import Manners
 from tests.sim.network import End, Network
 from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.protocol import frames
@@ -14,95 +15,9 @@ from ticketing.protocol.handshake import READY, ClientHandshake
 SILENT_NS = 10 * S
 SESSIONS_REMEMBERED = 64
 STAYS_NS = 1500 * MS
+CONNECT_WITHIN_NS = 300 * MS
+BACK_OFF_MAX_NS = 800 * MS
 TOP_BIT = 1 << 63
-
-
-class Manners:
-    """What clients do and how often; drawn once a run."""
-
-    __slots__ = (
-        "abandon",
-        "cancel",
-        "cancel_lost",
-        "elsewhere",
-        "extend",
-        "extend_times",
-        "garbage",
-        "hold_ns",
-        "keys",
-        "late",
-        "late_copies",
-        "leases",
-        "legacy",
-        "outstanding",
-        "prefix",
-        "resend",
-        "stray",
-        "think_ns",
-        "waits",
-    )
-
-    def __init__(self, world: World) -> None:
-        choice = world.rng.choice
-        self.keys = choice((1, 2, 5, 50, 1500))
-        self.leases: Sequence[int] = choice(((1, 2, 2, 5, 10), (1,), (30, 250)))
-        self.think_ns = (1 * MS, choice((20, 200, 1000)) * MS)
-        self.outstanding = choice((1, 3, 10))
-        self.hold_ns = (0, choice((5, 100, 1500)) * MS)
-        self.waits: Sequence[int] = choice(((0,), (0, 1, 3), (1, 2, 5), (30,)))
-        self.legacy = choice((0.0, 0.3))
-        """`A` instead of `Q`."""
-        self.cancel = choice((0.0, 0.1))
-        self.cancel_lost = choice((0.0, 0.5, 1.0))
-        self.elsewhere = choice((0.0, 0.3))
-        """Releases and extensions that go over another client's session, perhaps to another node."""
-        self.extend = choice((0.0, 0.2))
-        self.extend_times = 1
-        self.abandon = choice((0.0, 0.05, 0.2))
-        """Holds that are never released."""
-        self.late = choice((0.0, 0.1))
-        """Releases and extensions after the lease."""
-        self.late_copies = choice((0.0, 0.3))
-        """Requests that come again after their owner's cancel was answered."""
-        self.stray = choice((0.0, 0.1))
-        """Acquires at a node that is known not to lead."""
-        self.garbage = choice((0.0, 0.0, 0.002))
-        self.resend = 0.0
-        """Requests without an answer that are asked once more on the next session, under the same owner."""
-        self.prefix = b"key"
-
-    def extending(self, world: World) -> None:
-        """Of who holds many keys for long and extends each again and again."""
-        self.extend, self.extend_times = 1.0, 8
-        self.keys = world.rng_later.choice((50, 1500))
-        self.leases = (10, 30)
-        self.outstanding = 10
-        self.think_ns = (1 * MS, 50 * MS)
-        self.hold_ns = (0, 8 * S)
-
-    def between_leaders(self, world: World) -> None:
-        """Much of what is asked goes over others' sessions, at short holds of few keys with long leases: an overtaken
-        leader that answers from what it knows is wrong soon.
-        """
-        choice = world.rng_later.choice
-        self.elsewhere = choice((0.3, 0.8))
-        self.extend = choice((0.2, 0.6))
-        self.keys = choice((1, 2, 5))
-        self.leases = choice(((5, 10), (30,)))
-        self.hold_ns = (0, choice((100, 1500)) * MS)
-        self.think_ns = (1 * MS, choice((20, 100)) * MS)
-
-    @classmethod
-    def well_behaved(cls, world: World) -> Manners:
-        """Of a client with keys of its own that takes what it can get and gives it back at once."""
-        manners = cls(world)
-        manners.prefix = b"calm"
-        manners.keys, manners.leases, manners.waits, manners.outstanding = 5, (2,), (0, 1), 2
-        manners.hold_ns = manners.think_ns = (1 * MS, 200 * MS)
-        manners.elsewhere = manners.legacy = manners.cancel = manners.abandon = manners.late = (
-            manners.garbage
-        ) = 0.0
-        return manners
 
 
 class Session:
@@ -169,8 +84,6 @@ class Client:
         self.manners = manners
         self.name = name
         self.alive = True
-        self.quiet = False
-        """Asks for nothing new."""
         self.grants = 0
         self._addresses = addresses
         self._next_session = next_session
@@ -183,9 +96,8 @@ class Client:
         self._to_resend: list[Request] = []
         self._former: str | None = None
         self._stays_until_ns = 0
-        self._extensions: dict[int, list[tuple[int, Request]]] = {}
-        world.after(world.between(0, S), self._connect)
-        world.after(S, self._think)
+        self._thinking = False
+        world.after(world.between(0, CONNECT_WITHIN_NS), self._connect)
         world.after(S, self._watch)
 
     # --- connecting
@@ -240,14 +152,14 @@ class Client:
                 request.answered_ns = world.now
                 if request.op not in "AQ":
                     continue
-                if self.manners.resend and world.rng_later.random() < self.manners.resend:
+                if self.manners.resend and world.rng.random() < self.manners.resend:
                     self._to_resend.append(request)
                 elif world.chance(self.manners.cancel_lost):
                     self._to_cancel.append((request.ident, request.key))
         session.open.clear()
         del self._to_cancel[:-SESSIONS_REMEMBERED]
         del self._to_resend[:-SESSIONS_REMEMBERED]
-        self._back_off_ns = 100 * MS if session.ready else min(2 * self._back_off_ns, 3200 * MS)
+        self._back_off_ns = 100 * MS if session.ready else min(2 * self._back_off_ns, BACK_OFF_MAX_NS)
         wait = 1 * MS if self._hint is not None and session.ready else self._back_off_ns
         world.after(world.between(wait // 2, wait), self._connect)
 
@@ -261,35 +173,49 @@ class Client:
 
     # --- asking
 
+    def _think_soon(self) -> None:
+        if not self._thinking:
+            self._thinking = True
+            self.world.after(self.world.between(*self.manners.think_ns), self._think)
+
     def _think(self) -> None:
-        if not self.alive:
+        """Asks for the next thing. It goes on with the next reply where nothing can be done before."""
+        self._thinking = False
+        session = self._session
+        if not self.alive or session is None or not session.ready:
             return
         world, manners = self.world, self.manners
-        world.after(world.between(*manners.think_ns), self._think)
-        session = self._session
-        if session is None or not session.ready:
-            return
         if world.chance(manners.garbage):
             self._send_raw(session, world.rng.randbytes(world.rng.randrange(1, 40)))
             session.garbled = True
+            self._think_soon()
             return
         if session.leads:
-            for owner, key in self._to_cancel:
-                self._cancel(session, owner, key)
-            self._to_cancel.clear()
-            for hold in self._to_release:
-                self._release(session, hold)
-            self._to_release.clear()
-            for request in self._to_resend:
-                self._resend(session, request)
-            self._to_resend.clear()
-        if not self.quiet and len(session.open) < manners.outstanding:
-            if session.leads or world.chance(manners.stray):
-                self.acquire(session)
-            elif session.leader == self._former and world.now < self._stays_until_ns:
-                pass
-            elif session.leader is not None and session.leader != session.own:
-                self._leave(session, session.leader)
+            self._catch_up(session)
+        if len(session.open) >= manners.outstanding:
+            return
+        if session.leads or world.chance(manners.stray):
+            self.acquire(session)
+        elif session.leader == self._former and world.now < self._stays_until_ns:
+            pass
+        elif session.leader is not None and session.leader != session.own:
+            self._leave(session, session.leader)
+            return
+        elif not manners.stray:
+            return
+        self._think_soon()
+
+    def _catch_up(self, session: Session) -> None:
+        """What waited for a leader."""
+        for owner, key in self._to_cancel:
+            self._cancel(session, owner, key)
+        self._to_cancel.clear()
+        for hold in self._to_release:
+            self._release(session, hold)
+        self._to_release.clear()
+        for request in self._to_resend:
+            self._resend(session, request)
+        self._to_resend.clear()
 
     def acquire(self, session: Session) -> None:
         """One new request."""
@@ -399,6 +325,7 @@ class Client:
             session.leader = handshake.leader
             session.own = handshake.banner.node_address if handshake.banner is not None else None
             data = handshake.rest
+            self._think_soon()
         replies = session.decoder.feed(data)
         if session.decoder.problem is not None:
             raise Violation("malformed reply", f"{self.name}: {session.decoder.detail}")
@@ -410,6 +337,7 @@ class Client:
     def _reply(
         self, session: Session, opcode: str, token: int, owner: int, waited_ms: int, key: bytes
     ) -> None:
+        self._think_soon()
         if opcode == "L":
             session.leader = key.decode()
         elif opcode in "ME":
@@ -503,7 +431,7 @@ class Client:
                 keep_ns = request.lease * S + world.between(0, 2 * S)
             world.after(world.between(0, request.lease * S), lambda: self._extend(hold))
             for _ in range(manners.extend_times - 1):
-                world.after(int(keep_ns * world.rng_later.random()), lambda: self._extend(hold))
+                world.after(int(keep_ns * world.rng.random()), lambda: self._extend(hold))
         world.after(max(keep_ns, 0), lambda: self._done(hold))
 
     def _is_cancelling(self, request: Request) -> bool:

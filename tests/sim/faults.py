@@ -23,7 +23,7 @@ class Faults:
         self.swarm = scenario.swarm
         self.machines = scenario.machines
         self.clients = scenario.clients
-        self._bad_disk = self.world.rng_later.choice(list(self.machines))
+        self._bad_disk = self.world.rng.choice(list(self.machines))
         """The machine that loses its disk."""
 
     def every(self, a_minute: float, what: Callable[[], None]) -> None:
@@ -44,6 +44,7 @@ class Faults:
         swarm, network = self.swarm, self.network
         self.every(swarm.kills, self._kill)
         self.every(swarm.pauses, self._pause)
+        self.every(swarm.stalls, self._stall)
         self.every(swarm.cuts, self._cut)
         self.every(swarm.isolations, self._isolate)
         self.every(swarm.slow, self._slow)
@@ -78,8 +79,7 @@ class Faults:
         )
 
     def _may_lose(self, victim: Process) -> bool:
-        """Most runs keep a majority, or there would be nothing to see; some do not."""
-        if self.swarm.standalone or self.world.seed % 16 == 0:
+        if self.swarm.standalone or not self.swarm.spares_majority:
             return True
         raft = victim.node.raft
         if raft is None or not self._scenario.majority_lives():
@@ -100,6 +100,13 @@ class Faults:
             if victim is self._scenario.leader():
                 self._let_wander()
             victim.pause(world.rng.choice((5, 60, 200, 500, 1000, 3000, 8000)) * MS)
+
+    def _stall(self) -> None:
+        """A leader stands still for so long that there may be another one, while its sockets fill up."""
+        leader = self._scenario.leader()
+        if leader is not None:
+            self._let_wander()
+            leader.pause(self.world.rng.choice((450, 700, 1000, 1500)) * MS)
 
     def _ends(self) -> list[str]:
         return [*self.machines, *(client.name for client in self.clients)]
@@ -147,7 +154,7 @@ class Faults:
 
     def change_proposed(self, leader: Process) -> None:
         """A leader has just appended a change of members; nobody has heard of it yet."""
-        rng = self.world.rng_later
+        rng = self.world.rng
         if self.swarm.cut_changes and not self._scenario.calm and rng.random() < self.swarm.cut_changes:
             others = [name for name in self.machines if name != leader.machine]
             self._part(leader.machine, others, both_ways=True, for_ns=rng.choice((300, 900, 1500, 4000)) * MS)
@@ -155,7 +162,7 @@ class Faults:
     def _let_wander(self) -> None:
         if self.swarm.wander:
             for client in self.clients:
-                if self.world.rng_later.random() < self.swarm.wander:
+                if self.world.rng.random() < self.swarm.wander:
                     client.wander()
 
     def _part(self, machine: str, others: list[str], *, both_ways: bool, for_ns: int) -> None:
@@ -178,7 +185,7 @@ class Faults:
         """No sample of a clock counts any more where the way there and back takes over half of delta; meanwhile the
         clocks of most others are set.
         """
-        world, network, rng = self.world, self.network, self.world.rng_later
+        world, network, rng = self.world, self.network, self.world.rng
         leader = self._scenario.leader()
         if leader is None:
             return

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.sim.answers import Answers
 from tests.sim.history import Request
-from tests.sim.majorities import Majorities
+from tests.sim.majorities import Majorities, check_pre_vote
 from tests.sim.process import Process
 from tests.sim.world import MS, S, Violation, World
 from ticketing.locks.codec import decode_commands
 from ticketing.locks.commands import Extend, LockCommand, Revoke, Turn
 from ticketing.node.lead import Lead
+from ticketing.node.snapshots import SnapshotSender
 from ticketing.node.state import ReplicatedState
-from ticketing.raft.core import Raft
+from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
 from ticketing.raft.invariants import Witness
+from ticketing.raft.messages import PreVoteAnswer
 from ticketing.raft.types import Configuration, Entry, EntryKind, Member
 
 CHECKSUM_EVERY = 16
@@ -42,15 +45,20 @@ class Watched:
 
     __slots__ = (
         "applied",
+        "base",
+        "commit",
         "commit_led",
+        "facts",
         "last",
         "last_index",
         "raft",
         "role",
+        "sender",
         "serving",
         "skipped",
         "standing",
         "state",
+        "term",
         "token",
         "witness",
     )
@@ -58,8 +66,14 @@ class Watched:
     def __init__(self) -> None:
         self.raft: Raft | None = None
         self.witness: Witness | None = None
+        self.facts: tuple[object, ...] = ()
+        """Where nothing of this has changed there is nothing new to be looked at."""
         self.last: Entry | None = None
+        self.last_index = 0
+        self.base = 0
+        """The index that the log began after."""
         self.applied = 0
+        self.term = self.commit = 0
         self.role = Role.FOLLOWER
         self.state: ReplicatedState | None = None
         self.token = 0
@@ -67,8 +81,8 @@ class Watched:
         self.commit_led = 0
         """The commit index of its present lead."""
         self.standing: tuple[int, Role, int] | None = None
-        self.last_index = 0
         self.skipped = 0
+        self.sender: SnapshotSender | None = None
 
 
 class Domain:
@@ -85,6 +99,8 @@ class Domain:
         self.highest = 1
         self.known: dict[tuple[int, int], Fact] = {}
         """By (index, term): the one content that such an entry has."""
+        self.behind: dict[tuple[int, int], int] = {}
+        """By (index, term): the term of the entry before it."""
         self.appended_ns: dict[tuple[int, int], int] = {}
         """By (index, term): when its leader appended it."""
         self.sums: dict[int, int] = {}
@@ -105,11 +121,32 @@ class Invariants:
         self._delta_ns = delta_ns
         self._watched: dict[Process, Watched] = {}
         self._processes: dict[Member, Process] = {}
-        self._majorities = Majorities(self._processes)
+        self._answers = Answers()
+        self._majorities = Majorities(self._processes, self._answers)
         self.on_change_proposed: Callable[[Process], None] = lambda _leader: None
         """Called when a leader has appended a change of members."""
         self._proposed: dict[int, None] = {}
         """Owners of all grants that were ever appended."""
+
+    def carrying_out(self, process: Process, output: Output) -> None:
+        """What Raft has a process do, before it is done."""
+        raft = process.node.raft
+        assert raft is not None
+        self._answers.carrying_out(process.name, raft, output)
+        for _member, message in output.messages:
+            if isinstance(message, PreVoteAnswer) and message.granted:
+                check_pre_vote(process, raft)
+
+    def carried_out(self, process: Process) -> None:
+        """A snapshot that has just begun is summed up as it is meant to be."""
+        node = process.node
+        sender, watched = node.snapshots.sender, self._watched.get(process)
+        if watched is None or sender is watched.sender:
+            return
+        watched.sender = sender
+        state = node.state
+        if sender is not None and state is not None and state.applied_index == sender.base.index:
+            self._check_sum(process, state)
 
     def after_turn(self, process: Process) -> None:
         """To be called after every turn of a process."""
@@ -120,41 +157,95 @@ class Invariants:
             watched = self._watched[process] = Watched()
         if raft is None or state is None:
             return
+        replica, election = raft._replica, raft._election
+        log, role = replica.log, election.role
+        if watched.raft is not raft:
+            self._new_raft(process, raft, watched)
+        facts = (
+            replica.term,
+            role,
+            election.leader,
+            replica.vote,
+            replica.commit_index,
+            replica.applied_index,
+            log.base_index,
+            log.last_index,
+            log.last_stamp_ns,
+            state,
+            node.lead,
+        )
+        if facts != watched.facts:
+            self._changed(process, raft, state, watched)
+            watched.facts = facts
+        lead = election.lead
+        if lead is not None:
+            self._majorities.check_answers(process, raft)
+            self._answers.after_leaders_turn(raft, lead)
+            if process.doubtful_term == replica.term and lead.confirmed and not node.settings.standalone:
+                raise Violation(
+                    "no answer after a gap without a majority", f"{process.name} takes itself for confirmed"
+                )
+        if node.lead is not None:
+            self._check_desk(process, node.lead)
+
+    def _new_raft(self, process: Process, raft: Raft, watched: Watched) -> None:
+        watched.raft = raft
+        watched.witness = Witness(raft)
+        watched.facts = ()
+        watched.last = None
+        watched.last_index = watched.base = raft.log_base_index
+        watched.applied = raft.applied_index
+        watched.token = 0
+        watched.term = 0
+        watched.commit = raft.commit_index
+        self._processes[raft.me] = process
+
+    def _changed(self, process: Process, raft: Raft, state: ReplicatedState, watched: Watched) -> None:
+        """Term, vote, role, leader, log, commit index or state differ from those of the turn before."""
         domain = self.domains.get(state.domain.domain_id)
         if domain is None:
             domain = self._new_domain(process, state)
-        if watched.raft is not raft:
-            watched.raft = raft
-            watched.witness = Witness(raft)
-            watched.last = None
-            watched.applied = raft.applied_index
-            watched.token = 0
-            self._processes[raft.me] = process
-        assert watched.witness is not None
+        log = raft._replica.log
+        self._look_within(process, raft, watched)
+        self._check_log(process, raft, domain, watched)
+        if log.base_index != watched.base:
+            watched.base = log.base_index
+            if log.last_index > log.base_index:
+                self._check_behind(process, domain, log.entry_at(log.base_index + 1), log.base_term)
+        self._check_role(process, raft, domain, watched)
+        if raft.commit_index > watched.commit and raft.term == watched.term and not self._led(raft, watched):
+            self._answers.check_commit(process.name, raft)
+        self._check_applied(process, raft, state, domain, watched)
+        if raft.role is Role.LEADER:
+            self._majorities.leading(process, raft)
+        else:
+            self._majorities.not_leading(raft)
+        watched.role = raft.role
+        watched.term = raft.term
+        watched.commit = raft.commit_index
+
+    def _led(self, raft: Raft, watched: Watched) -> bool:
+        """In this turn, or in a part of it."""
+        return raft.role is Role.LEADER or watched.role is Role.LEADER
+
+    def _look_within(self, process: Process, raft: Raft, watched: Watched) -> None:
+        """What must hold inside a member. What has only been appended to its log is looked at in `_check_log`."""
         log = raft._replica.log
         standing = (raft.term, raft.role, log.base_index)
         watched.skipped += 1
-        # What has only been appended is looked at in `_check_log`.
-        whole = (
-            standing != watched.standing
-            or log.last_index < watched.last_index
-            or watched.skipped > MEMBER_EVERY
+        last = watched.last
+        only_grown = last is None or (
+            log.base_index < last.index <= log.last_index and log.entry_at(last.index) is last
         )
+        whole = standing != watched.standing or not only_grown or watched.skipped > MEMBER_EVERY
         if whole:
             watched.standing = standing
             watched.skipped = 0
-        watched.last_index = log.last_index
+        assert watched.witness is not None
         try:
             watched.witness.observe(whole=whole)
         except AssertionError as error:
             raise Violation("member", f"{process.name}: {error}") from error
-        self._check_log(process, raft, domain, watched)
-        self._check_role(process, raft, domain, watched)
-        self._check_applied(process, raft, state, domain, watched)
-        self._majorities.after_turn(process, raft)
-        if node.lead is not None:
-            self._check_desk(process, node.lead)
-        watched.role = raft.role
 
     def _new_domain(self, process: Process, state: ReplicatedState) -> Domain:
         """A domain has formed: all its tokens are above every earlier one's."""
@@ -194,6 +285,7 @@ class Invariants:
                 raise Violation("member", f"{process.name}: {entry} behind {former}")
             former = entry
             self._check_entry(process, raft, domain, entry)
+            self._check_behind(process, domain, entry, log.term_at(entry.index - 1))
         if raft._replica.uncommitted_bytes() > raft._replica.settings.uncommitted_bytes_max + 64 * 1024:
             raise Violation("bounded log", f"{process.name}: {raft._replica.uncommitted_bytes()} bytes")
 
@@ -222,6 +314,14 @@ class Invariants:
                     "no stamp before its proposal",
                     f"{process.name}: {entry} stamped {stamped}, appended {domain.appended_ns[place]}",
                 )
+
+    def _check_behind(self, process: Process, domain: Domain, entry: Entry, former_term: int) -> None:
+        """An entry of an index and term stands behind the same one everywhere."""
+        known = domain.behind.setdefault((entry.index, entry.term), former_term)
+        if known != former_term:
+            raise Violation(
+                "log matching", f"{process.name} has {entry} behind term {former_term}, others behind {known}"
+            )
 
     def _check_configuration(self, process: Process, configuration: Configuration) -> None:
         voters = configuration.voters
@@ -337,6 +437,8 @@ class Invariants:
             watched.state = state
             watched.token = 0
             self._check_stamps(process, state, domain)
+            if state.applied_index in domain.sums:
+                self._check_sum(process, state)
         log = raft._replica.log
         for index in range(max(watched.applied, log.base_index) + 1, upto + 1):
             self._decide(process, domain, log.entry_at(index))
@@ -347,9 +449,13 @@ class Invariants:
         watched.token = token
         domain.highest_token = max(domain.highest_token, token - 1)
         if upto % CHECKSUM_EVERY == 0 and state.applied_index == upto:
-            found = state.checksum()
-            if domain.sums.setdefault(upto, found) != found:
-                raise Violation("table equality", f"{process.name} at index {upto}")
+            self._check_sum(process, state)
+
+    def _check_sum(self, process: Process, state: ReplicatedState) -> None:
+        """Equal index, equal state."""
+        found = state.checksum()
+        if self.domains[state.domain.domain_id].sums.setdefault(state.applied_index, found) != found:
+            raise Violation("table equality", f"{process.name} at index {state.applied_index}")
 
     def _decide(self, process: Process, domain: Domain, entry: Entry) -> None:
         fact = (entry.term, (entry.kind, entry.data))
@@ -416,7 +522,4 @@ class Invariants:
             raft, state = watched.raft, process.node.state
             if not process.alive or raft is None or state is None or raft is not process.node.raft:
                 continue
-            domain = self.domains[state.domain.domain_id]
-            found = state.checksum()
-            if domain.sums.setdefault(state.applied_index, found) != found:
-                raise Violation("table equality", f"{process.name} at index {state.applied_index}")
+            self._check_sum(process, state)

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tests.sim.answers import Answers
 from tests.sim.world import MS, Violation
-from ticketing.raft import messages
 from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
 from ticketing.raft.types import Configuration, Member
@@ -19,42 +19,35 @@ from ticketing.raft.types import Configuration, Member
 if TYPE_CHECKING:
     from tests.sim.process import Process
 
-PRE_VOTE_ANSWER = 2
-"""The tag of `messages.PreVoteAnswer`, second byte of its encoding; a granted one ends with msgpack's true."""
-TRUE = 0xC3
 CAUGHT_UP_NS = 1200 * MS
 """More than an election timeout: how long ago a new voter has to have been up to date."""
 TURN_MAX_NS = 100 * MS
 """In a longer turn a gap of the own loop may have moved what is compared here."""
 
-assert messages.encode(messages.PreVoteAnswer(1, 2, granted=True))[1] == PRE_VOTE_ANSWER
-
 
 class Majorities:
     """`processes` are all that ever were members, the dead as they were when they ended."""
 
-    def __init__(self, processes: Mapping[Member, Process]) -> None:
+    def __init__(self, processes: Mapping[Member, Process], answers: Answers) -> None:
         self._processes = processes
+        self._answers = answers
         self._promoted: dict[Raft, int] = {}
         """The index of the newest configuration that was looked at."""
         self._committed: dict[Raft, int] = {}
         self._stood: dict[Raft, deque[tuple[int, int]]] = {}
         """By leader: its commit index over the last `CAUGHT_UP_NS`, with the true time of each."""
 
-    def after_turn(self, process: Process, raft: Raft) -> None:
-        """To be called after every turn."""
-        before = self._committed.get(raft)
-        if raft.role is not Role.LEADER:
-            if before is not None:
-                del self._committed[raft]
-                self._stood.pop(raft, None)
-            return
-        if before is None:
-            before = raft.commit_index
+    def not_leading(self, raft: Raft) -> None:
+        """To be called after a turn of a member that does not lead."""
+        if self._committed.pop(raft, None) is not None:
+            self._stood.pop(raft, None)
+
+    def leading(self, process: Process, raft: Raft) -> None:
+        """To be called after every turn of a leader in which term, log or commit index changed."""
+        before = self._committed.get(raft, raft.commit_index)
         self._committed[raft] = raft.commit_index
         if raft.commit_index > before:
             self._check_commit(process, raft)
-        self._check_matches(process, raft)
         self._check_promoted(process, raft)
 
     def _check_commit(self, process: Process, raft: Raft) -> None:
@@ -86,18 +79,30 @@ class Majorities:
         log = raft._replica.log
         return index < log.base_index or log.contains(index, term)
 
-    def _check_matches(self, process: Process, raft: Raft) -> None:
+    def check_answers(self, process: Process, raft: Raft) -> None:
+        """To be called after every turn of a leader: what counts as answered was said, and is still true."""
         lead = raft._election.lead
         assert lead is not None
-        mine = raft._replica.log
+        replica = raft._replica
+        mine, term = replica.log, replica.term
         for member, progress in lead.replication.members.items():
+            if progress is lead.replication.own:
+                continue
+            if progress.acked_round > self._answers.answered_round(member, term):
+                raise Violation(
+                    "what was answered was said",
+                    f"{process.name} counts round {progress.acked_round} of {member}",
+                )
             other = self._processes.get(member)
-            if other is None or other is process or not progress.match:
+            if other is None or not progress.match:
                 continue
             follower = other.node.raft
-            if follower is None or follower.me != member or follower.term > raft.term:
+            if follower is None:
                 continue
-            log = follower._replica.log
+            theirs = follower._replica
+            if theirs.me != member or theirs.term > term:
+                continue
+            log = theirs.log
             index = progress.match
             if log.last_index < index:
                 raise Violation(
@@ -134,12 +139,9 @@ class Majorities:
             stood.append((now, raft.commit_index))
 
 
-def check_pre_vote(process: Process, encoded: bytes | memoryview) -> None:
-    """Whether this Raft message, about to be sent, encourages somebody against a leader that is heard."""
-    if encoded[1] != PRE_VOTE_ANSWER or encoded[-1] != TRUE:
-        return
-    raft = process.node.raft
-    if raft is None or raft.leader is None or raft.role is Role.LEADER:
+def check_pre_vote(process: Process, raft: Raft) -> None:
+    """Whether a pre-vote that this member is about to give encourages somebody against a leader that is heard."""
+    if raft.leader is None or raft.role is Role.LEADER:
         return
     now_ns = process.clock.elapsed_ns()
     heard_ns = raft._election._heard_ns

@@ -29,7 +29,7 @@ class Operator:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self.world = scenario.world
-        self._rng = scenario.world.rng_later
+        self._rng = scenario.world.rng
         self._commands = 0
         self._revoking: dict[int, None] = {}
         self.moved: list[Machine] = []
@@ -48,6 +48,7 @@ class Operator:
         swarm = self._scenario.swarm
         faults.every(swarm.revokes, self._revoke)
         faults.every(swarm.transfers, self._transfer)
+        faults.every(swarm.overtakes, self._overtake)
         faults.every(swarm.replaces, self._replace)
         if swarm.replaces:
             self.world.after(S, self._look_after_moves)
@@ -124,6 +125,30 @@ class Operator:
         if leader is not None:
             place = self._rng.choice([None, *(place.name for place in self._scenario.places)])
             self._ask(leader, "transfer", lambda operations: operations.transfer(place))
+
+    def _overtake(self) -> None:
+        """The lead goes to another voter and comes back; what a third one answered to the former lead arrives then."""
+        scenario, rng = self._scenario, self._rng
+        leader = scenario.leader()
+        if leader is None or leader.node.raft is None:
+            return
+        voters = leader.node.raft.configuration.voters
+        others = [p for p in scenario.living() if p is not leader and p.node.member in voters]
+        if len(others) < 2:
+            return
+        rng.shuffle(others)
+        path = others[0].machine, leader.machine
+        target, home = scenario.machines[others[1].machine].place, scenario.machines[leader.machine].place
+        scenario.network.latency[path] = (200 * MS, 700 * MS)
+        self._ask(leader, "transfer", lambda operations: operations.transfer(target.name))
+
+        def back() -> None:
+            scenario.network.latency.pop(path, None)
+            interim = scenario.leader()
+            if interim is not None and interim is not leader:
+                self._ask(interim, "transfer", lambda operations: operations.transfer(home.name))
+
+        self.world.after(rng.choice((20, 60, 150)) * MS, back)
 
     def _replace(self) -> None:
         """A place moves to another machine, though its voter may live; sometimes that is taken back."""

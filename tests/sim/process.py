@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.sim.network import End, Network
+from tests.sim.observed import ObservedNode, Observer
 from tests.sim.shell import Disk, SimLink, SimShell
 from tests.sim.world import MS, Clock, S, World
 from ticketing.node.node import Node
@@ -31,12 +32,14 @@ class Item(NamedTuple):
 class Temper:
     """How a loop takes its inputs; drawn once a run."""
 
-    __slots__ = ("alone", "cut_up", "late_flush", "loop_ns", "shuffle")
+    __slots__ = ("alone", "cut_up", "late_flush", "loop_ns", "shuffle", "timer_ns")
 
     def __init__(self, world: World) -> None:
         chance = world.rng.choice
         self.loop_ns = (0, chance((0, 50_000, 500_000, 5 * MS)))
         """From the arrival of something to the turn that reads it."""
+        self.timer_ns = chance((MS, MS, 10 * MS, 20 * MS))
+        """How much later than asked for its timers come at most."""
         self.alone = chance((0.0, 0.1, 0.5))
         """How often a turn takes one item only."""
         self.shuffle = chance((0.0, 0.5, 1.0))
@@ -48,7 +51,7 @@ class Temper:
 
 
 class Process:
-    """A process and its node. `observe` is called after each turn, `ended` when it is over."""
+    """A process and its node. `ended` is called when it is over."""
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Process:
         places: dict[str, str],
         temper: Temper,
         name: str,
-        observe: Callable[[Process], None],
+        observer: Observer,
         ended: Callable[[Process, int, str], None],
     ) -> None:
         self.world = world
@@ -81,19 +84,19 @@ class Process:
         """What is proposed in this turn was decided in one that began then, or later: most often in this one."""
         self.gate_closed_since_decided = False
         """Within these turns the leader's gate was closed, or requests were held back from its desk."""
-        self.started = False
         self._temper = temper
-        self._observe = observe
+        self._observe = observer.after_turn
         self._ended = ended
         self._inbox: list[Item] = []
         self._waking = False
         self._flush_asked = False
         self._timer_ns: int | None = None
+        """When the timer fires, and below, by the elapsed clock, for what it was set."""
+        self._deadline_ns = 0
         self._sessions: dict[End, ClientSession] = {}
         self._finishing: dict[End, None] = {}
         self.shell = SimShell(world, network, clock, disk, self, places)
-        self.node = Node(settings, self.shell)
-        self.started = True
+        self.node: Node = ObservedNode(settings, self.shell, self, observer)
         place = self.node.place
         network.listen(place.client, self.machine, self)
         network.listen(place.peer, self.machine, self)
@@ -104,21 +107,26 @@ class Process:
     def ask_flush(self) -> None:
         """A turn has begun."""
         self._flush_asked = True
-        lead = self.node.lead if self.started else None
-        held = self.started and bool(self.node.clients._held)
         self.turn_began_ns = self.clock.elapsed_ns()
-        # A leader that stood still for so long may have been followed by another one.
-        raft = self.node.raft if self.started else None
-        gap_ns = self.turn_began_ns - self.node._seen_ns if raft is not None else 0
-        self.doubtful_term = (
-            raft.term if raft is not None and raft.role is Role.LEADER and gap_ns > DOUBT_NS else 0
-        )
+        self.doubtful_term = 0
+        node = self.node
+        lead = node.lead
+        held = bool(node.clients._held)
+        self._look_for_doubt()
         carried_over = lead is not None and (lead.desk.has_pending or bool(lead._entries))
         if not carried_over:
             self.decided_from_ns = self.turn_began_ns
         # The desk still shows the gate of the turn before.
         closed = lead is not None and not lead.desk.gate_open
         self.gate_closed_since_decided = held or (carried_over and (closed or self.gate_closed_since_decided))
+
+    def _look_for_doubt(self) -> None:
+        """A leader that stood still for so long may have been followed by another one."""
+        node = self.node
+        if self.clock.elapsed_ns() - node._seen_ns > DOUBT_NS:
+            raft = node.raft
+            if raft is not None and raft.role is Role.LEADER:
+                self.doubtful_term = raft.term
 
     def finishing(self, end: End) -> None:
         """The last bytes of a session are out: what it still sends is discarded, for a while."""
@@ -256,6 +264,7 @@ class Process:
     def _flush(self) -> None:
         if self.alive and self._flush_asked and not self.paused:
             self._flush_asked = False
+            self._look_for_doubt()
             self.node.flush()
             self._observe(self)
             self._arm()
@@ -263,11 +272,12 @@ class Process:
     def _arm(self) -> None:
         if not self.alive:
             return
-        due = max(self.clock.true_ns(self.node.next_deadline_ns()) + 1, self.world.now)
-        if self._timer_ns is None or due < self._timer_ns:
-            # Whole milliseconds, rounded up, as a loop's timers are.
-            due += self.world.rng.randrange(MS)
-            self._timer_ns = due
+        deadline_ns = self.node.next_deadline_ns()
+        if self._timer_ns is None or deadline_ns < self._deadline_ns:
+            self._deadline_ns = deadline_ns
+            # Whole milliseconds, rounded up, as a loop's timers are, or more on a busy machine.
+            late_ns = 1 + int(self.world.rng.random() * self._temper.timer_ns)
+            self._timer_ns = due = max(self.clock.true_ns(deadline_ns), self.world.now) + late_ns
             self.world.at(due, lambda: self._fire(due))
 
     def _fire(self, due: int) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from tests.sim.clients import Client, Manners
+from tests.sim.clients import Client
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.invariants import Invariants
+from tests.sim.manners import Manners
 from tests.sim.network import PEER_TIMEOUT_NS, Network
 from tests.sim.operators import DISTURBED_MAX, Operator
 from tests.sim.process import Process, Temper
@@ -40,8 +41,11 @@ MOVED_WITHIN_NS = 25 * S
 SETTLED_WITHIN_NS = 12 * S
 """From a serving leader to the rest of what is demanded."""
 CALM_LEAST_NS = 5 * S
-STEP_NS = 500 * MS
+CALM_LEAST_SHORT_NS = 500 * MS
+STEP_NS = 100 * MS
 """How often it is looked whether all demands are met."""
+SERVES_WITHIN_NS = 3 * S
+"""The faults begin by then, be there a leader or not."""
 STOPPED_WITHIN_NS = 31 * S
 """A process that wants to stop does so with leave, or after `stop_wait`; the next one has begun by then."""
 LOST_WITHIN_NS = 50 * S
@@ -113,9 +117,9 @@ class Scenario:
             self.manners.between_leaders(world)
         self._init_disks()
         for machine in self.machines.values():
-            world.after(world.between(0, 2 * S), lambda machine=machine: self.start(machine))  # type: ignore[misc]
+            world.after(world.between(0, swarm.start_within_ns), lambda machine=machine: self.start(machine))  # type: ignore[misc]
         self.clients: list[Client] = []
-        for number in range(world.rng.choice((1, 3, 6))):
+        for number in range(swarm.clients):
             self.clients.append(self._client(number))
         self._settings = self._raft_settings()
         snapshots.SLICE_RECORDS = swarm.slice_records
@@ -153,15 +157,16 @@ class Scenario:
         return stale_ns
 
     def _raft_settings(self) -> RaftSettings:
-        world, swarm = self.world, self.swarm
-        keep = world.rng.choice((2_000, 20_000)) if swarm.small_log else 60_000
+        swarm = self.swarm
         longest = 405 * MS if swarm.tight else ELECTION_NS
         if not swarm.tiny:
             return RaftSettings(
-                log_keep_bytes=keep, learner_log_bytes_max=MIB, election_timeout_max_ns=longest
+                log_keep_bytes=swarm.log_keep_bytes,
+                learner_log_bytes_max=MIB,
+                election_timeout_max_ns=longest,
             )
         return RaftSettings(
-            log_keep_bytes=keep,
+            log_keep_bytes=swarm.log_keep_bytes,
             election_timeout_max_ns=longest,
             learner_log_bytes_max=64 * 1024,
             uncommitted_bytes_max=8 * 1024,
@@ -253,7 +258,7 @@ class Scenario:
             self._machine_of,
             self.temper,
             name,
-            self.invariants.after_turn,
+            self.invariants,
             self._ended,
         )
         self.operator.started(machine.process)
@@ -307,10 +312,13 @@ class Scenario:
 
     def run(self) -> None:
         """Both phases, then everything that can only be judged at the end."""
-        world = self.world
-        world.after(3 * S, self._begin_faults)
-        world.run(self.swarm.phase_ns)
-        if self.swarm.form:
+        world, swarm = self.world, self.swarm
+        if not swarm.at_once:
+            self._until(self._leader_serves, SERVES_WITHIN_NS)
+        self.faults.begin()
+        self.operator.begin(self.faults)
+        world.run(world.now + swarm.phase_ns)
+        if swarm.form:
             self.operator.end_domain()
         self._calm_down()
         self._until(lambda: not any(p.stopping for p in self.living()), STOPPED_WITHIN_NS)
@@ -326,10 +334,6 @@ class Scenario:
         self.invariants.never_proposed(self.history.requests)
         self.history.check(rates_hold=self.swarm.rates_hold)
 
-    def _begin_faults(self) -> None:
-        self.faults.begin()
-        self.operator.begin(self.faults)
-
     def _until(self, done: Callable[[], bool], within_ns: int) -> None:
         """Goes on until something is the case, or the time is over."""
         until_ns = self.world.now + within_ns
@@ -342,6 +346,7 @@ class Scenario:
         self.world.say("world", "calm")
         self.network.heal_all()
         self.network.usual = (100_000, 1 * MS)
+        self.manners.calm_down()
         for machine in list(self.machines.values()):
             self.network.power_on(machine.name)
             machine.clock.set_wall(0)
@@ -373,7 +378,7 @@ class Scenario:
             leader = self.leader()
             raise Violation("progress", f"nobody serves in time; {leader.name if leader else 'nobody'} leads")
         began = world.now
-        world.run(began + CALM_LEAST_NS)
+        world.run(began + (CALM_LEAST_NS if self.swarm.long else CALM_LEAST_SHORT_NS))
         self._until(self._settled, SETTLED_WITHIN_NS)
         self._demand_answers(world.now - ANSWER_WITHIN_NS)
         waits = self._without_place(REJOINED_WITHIN_NS, MOVED_WITHIN_NS)

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.sim.majorities import check_pre_vote
 from tests.sim.network import End, Network
 from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.node.link import PeerKind
-from ticketing.node.node import DOMAIN_TAG_BYTES
 from ticketing.node.session import ClientSession
 from ticketing.node.shell import Link
 from ticketing.raft.election import Role
@@ -25,7 +23,6 @@ ANSWERS = (b"A", b"G", b"T", b"R", b"N", b"X")
 WRITE_BUFFER_BYTES = 256 * 1024
 KIND_AT = 4
 """Where a peer frame's kind stands."""
-RAFT_AT = KIND_AT + 1 + DOMAIN_TAG_BYTES
 WHOLE_STREAM = (PeerKind.HANDSHAKE, PeerKind.SNAPSHOT)
 """Frames that are never lost or moved on their own: they are parts of one exchange in order."""
 
@@ -142,8 +139,6 @@ class SimShell:
 
     def send(self, link: Link, frame: bytes) -> None:
         assert isinstance(link, SimLink)
-        if frame[KIND_AT] == PeerKind.RAFT:
-            check_pre_vote(self.process, memoryview(frame)[RAFT_AT:])
         if frame[KIND_AT] in WHOLE_STREAM:
             self.network.send(link.end, frame)
         else:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from tests.sim.world import MS, PPB, S, World
 from ticketing.raft.types import MIB
 
 RHO_PPB = PPB // 1000
 
+LONG_EVERY = 16
+"""Every so manieth seed is a long run."""
+DENSER = 4
+"""How many times as often faults happen in a short run."""
+
 
 class Swarm:
-    """Rates are mean numbers a virtual minute."""
+    """Rates are mean numbers a virtual minute.
+
+    Most bugs need one or two faults and one or two elections: short runs have them within seconds, on a cluster that
+    has just formed. What takes its time (domains that are lost, quarantines, leases and samples that run out, many
+    changes of members one after another) is left to the long ones.
+    """
 
     __slots__ = (
+        "at_once",
         "blinded",
+        "clients",
         "clock_faults",
         "cut_changes",
         "cuts",
@@ -29,9 +38,12 @@ class Swarm:
         "isolations",
         "kills",
         "legacy_resend",
+        "log_keep_bytes",
+        "long",
         "long_calm",
         "lost_disk",
         "nodes",
+        "overtakes",
         "pauses",
         "phase_ns",
         "power",
@@ -41,9 +53,11 @@ class Swarm:
         "revokes",
         "slice_records",
         "slow",
-        "small_log",
         "snapshot_bytes_per_s",
+        "spares_majority",
+        "stalls",
         "standalone",
+        "start_within_ns",
         "stops",
         "tight",
         "tiny",
@@ -53,68 +67,88 @@ class Swarm:
     )
 
     def __init__(self, world: World) -> None:
-        choice = world.rng.choice
-        self.nodes = choice((3, 3, 5))
-        self.phase_ns = choice((15, 30, 50)) * S
-        self.kills = choice((0, 0, 4, 15, 40))
+        choice, chance = world.rng.choice, world.chance
+        self.long = world.seed % LONG_EVERY == 0
+
+        def a_minute(*rates: int) -> int:
+            return choice(rates) * (1 if self.long else DENSER)
+
+        self.nodes = choice((3, 3, 5) if self.long else (3, 3, 3, 5))
+        self.phase_ns = choice((15, 30, 50) if self.long else (2, 4, 6)) * S
+        self.clients = choice((1, 3, 6) if self.long else (1, 2, 4))
+        self.start_within_ns = 2 * S if self.long else choice((5, 5, 500)) * MS
+        """All processes start within this time."""
+        self.at_once = chance(0.1)
+        """Faults begin before a leader serves."""
+        self.kills = a_minute(0, 0, 4, 15, 40)
         self.power = choice((0.0, 0.5))
         """How many of the kills are losses of power."""
-        self.pauses = choice((0, 0, 10, 60, 200))
-        self.cuts = choice((0, 0, 10, 40, 120))
-        self.slow = choice((0, 0, 10))
+        self.spares_majority = not (self.long and chance(0.5))
+        """Nobody is killed or stopped whom a majority of the voters needs: without it there would be nothing to see."""
+        self.pauses = a_minute(0, 0, 10, 40, 120)
+        self.stalls = a_minute(0, 0, 0, 15)
+        """Leaders that stand still for somewhat longer than an election timeout, with requests in their sockets."""
+        self.cuts = a_minute(0, 0, 10, 40, 120)
+        self.slow = a_minute(0, 0, 10)
         self.frames = choice((0.0, 0.0, 0.01, 0.2))
         """How often a frame between peers is lost, doubled, or overtaken."""
-        self.clock_faults = choice((0, 0, 5, 30))
+        self.clock_faults = a_minute(0, 0, 5, 30)
         self.rates_hold = choice((True, True, True, True, False))
         self.even_rates = self.rates_hold and choice((True, True, False))
         """No two elapsed clocks differ by more than rho: only then is nobody's rate ever found wrong."""
-        self.stops = choice((0, 0, 4, 15))
-        self.vanish = choice((0, 0, 10))
-        self.small_log = choice((True, True, False))
+        self.stops = a_minute(0, 0, 4, 15)
+        self.vanish = a_minute(0, 0, 10)
+        self.log_keep_bytes = choice((300, 2_000, 20_000, 60_000))
+        """Small logs, so that snapshots are the rule."""
         self.tiny = choice((False, False, True))
+        """Nodes' limits of a few waiters and a few kilobytes."""
         self.far = choice((1, 1, 1, 20, 150)) * MS
         """The greatest usual delay of every path."""
         self.tight = choice((False, False, True))
         """Election timeouts hardly differ: elections collide."""
-        self.isolations = choice((0, 0, 15, 60))
+        self.isolations = a_minute(0, 0, 15, 40)
         """Leaders that no peer hears any more while clients do: what they append meanwhile is in conflict later."""
-        self._draw_later(world.rng_later.choice)
-
-    def _draw_later(self, choice: Callable[[Sequence[Any]], Any]) -> None:
-        self.form: bool = choice((False,) * 11 + (True,))
+        self.form = chance(1 / 12 if self.long else 1 / 80)
         """All voters but a minority die at once, for good; an operator forms a new domain after that."""
-        self.form_first: bool = choice((True, True, False))
+        self.form_first = not self.long or choice((True, True, False))
         """With `--first`, which skips the 250 s that the new domain waits otherwise."""
-        self.standalone: bool = choice((False,) * 29 + (True,))
+        self.standalone = chance(1 / 30)
         """One node without peers."""
-        self.legacy_resend: bool = choice((False,) * 7 + (True,))
+        self.legacy_resend = chance(1 / 8)
         self.resend: float = choice((0.5, 1.0)) if self.legacy_resend else choice((0.0, 0.0, 0.0, 0.3))
         """How often clients ask once more, under the same owner, for what got no answer."""
-        self.revokes: int = choice((0, 0, 0, 30))
-        self.replaces: int = choice((0, 0, 0, 0, 4))
-        self.transfers: int = choice((0, 0, 0, 20))
-        self.lost_disk: float = choice((0.0, 0.0, 0.0, 0.5))
+        self.revokes = a_minute(0, 0, 0, 30)
+        self.replaces = a_minute(0, 0, 0, 0, 4)
+        self.transfers = a_minute(0, 0, 0, 20)
+        self.overtakes = a_minute(0, 0, 0, 20)
+        """Leads that go away and come back at operators' words, while an answer to the former one is under way."""
+        self.lost_disk = choice((0.0, 0.0, 0.0, 0.5))
         """How often a machine, always the same one, comes back with an empty disk."""
-        self.gate_swings: int = choice((0, 0, 0, 200))
+        self.gate_swings = a_minute(0, 0, 0, 150)
         """Wall clocks that are set past half of delta and back, while keys are handed over."""
-        self.long_calm: bool = choice((False, False, False, True))
+        self.long_calm = self.long and choice((False, False, False, True))
         """Where elapsed clocks differed by more than rho: calm until that is over for every sample."""
-        self.wander: float = choice((0.0, 0.0, 0.0, 0.5))
+        self.wander = choice((0.0, 0.0, 0.0, 0.5))
         """How many clients turn to any node when a leader is isolated or stands still: some meet the next leader
         while others are still with the former one, and release and extend for each other.
         """
-        self.blinded: int = choice((0, 0, 0, 0, 6))
+        self.blinded = a_minute(0, 0, 0, 0, 6)
         """Leaders whose messages take so long that no clock can be measured any more, but that are heard."""
-        self.cut_changes: float = choice((0.0, 0.0, 0.5))
+        self.cut_changes = choice((0.0, 0.0, 0.5, 1.0))
         """How many leaders are isolated as soon as they have proposed a change of members."""
-        self.snapshot_bytes_per_s: int = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
-        self.slice_records: int = choice((500, 500, 2))
+        self.snapshot_bytes_per_s = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
+        self.slice_records = choice((500, 500, 2))
         """Held keys in each slice of a snapshot: few, so that there are many slices."""
-        self.extensions: bool = choice((False,) * 7 + (True,))
+        self.extensions = chance(1 / 8)
         """Many keys that are held for long and extended all the time, while snapshots are made."""
+        self._agree()
+
+    def _agree(self) -> None:
+        """Some faults show only together with others."""
         if self.extensions:
-            self.small_log = True
-            self.kills = max(self.kills, 15)
+            self.log_keep_bytes = min(self.log_keep_bytes, 2_000)
+            self.kills = max(self.kills, 15 if self.long else 15 * DENSER)
+            self.slice_records, self.snapshot_bytes_per_s = 2, 20_000
         if self.wander:
             self.tight = True
             self.isolations = max(self.isolations, 40)
@@ -123,7 +157,7 @@ class Swarm:
         if self.standalone:
             self.nodes = 1
             self.form = False
-            self.replaces = self.transfers = self.isolations = self.blinded = 0
+            self.replaces = self.transfers = self.overtakes = self.isolations = self.blinded = 0
             self.lost_disk = self.cut_changes = 0.0
 
     def __str__(self) -> str:

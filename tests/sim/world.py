@@ -7,8 +7,8 @@ asyncio's loop keeps one fixed order, and a fault that needs another one would n
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 
 MS = 1_000_000
@@ -17,9 +17,6 @@ PPB = 1_000_000_000
 
 WALL_START_NS = 1_900_000_000 * S
 """Unix time at the beginning of a run."""
-
-
-LATER = 0x9E3779B97F4A7C15
 
 
 class Violation(AssertionError):  # noqa: N818 - what the simulator looks for, not an error of its own
@@ -37,8 +34,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        self.rng_later = Random(seed ^ LATER)
-        """For what joined the swarm later: runs that draw none of it are what they were."""
+        self._random = self.rng.random
         self.now = 0
         self.events = 0
         self.log: Callable[[str], None] | None = None
@@ -49,28 +45,30 @@ class World:
     def at(self, when: int, what: Callable[[], None]) -> None:
         """Has `what` happen at true time `when`, now at the earliest."""
         self._sequence += 1
-        heapq.heappush(self._heap, (max(when, self.now), self.rng.random(), self._sequence, what))
+        now = self.now
+        heappush(self._heap, (max(now, when), self._random(), self._sequence, what))
 
     def after(self, wait: int, what: Callable[[], None]) -> None:
         """Has `what` happen in `wait` ns."""
-        self.at(self.now + wait, what)
+        self._sequence += 1
+        heappush(self._heap, (self.now + wait, self._random(), self._sequence, what))
 
     def run(self, until: int) -> None:
         """Everything up to and including true time `until`."""
         heap = self._heap
         while heap and heap[0][0] <= until:
-            self.now, _, _, what = heapq.heappop(heap)
+            self.now, _, _, what = heappop(heap)
             self.events += 1
             what()
         self.now = until
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
-        return probability > 0 and self.rng.random() < probability
+        return probability > 0 and self._random() < probability
 
     def between(self, low: int, high: int) -> int:
         """A number from low to high, both included, small ones more often than large ones."""
-        return low + int((high - low) * self.rng.random() ** 3)
+        return low + int((high - low) * self._random() ** 3)
 
     def say(self, who: str, what: str, detail: str = "") -> None:
         """One line of the run's log."""
@@ -85,11 +83,13 @@ class Clock:
     clock has an offset that steps, and a drift of its own.
     """
 
-    __slots__ = ("_segments", "_wall_base_ns", "_wall_ppb", "_world", "steps")
+    __slots__ = ("_base", "_rate", "_segments", "_since", "_wall_base_ns", "_wall_ppb", "_world", "steps")
 
     def __init__(self, world: World, *, origin_ns: int, rate_ppb: int, wall_ns: int, wall_ppb: int) -> None:
         self._world = world
+        self._since, self._base, self._rate = world.now, origin_ns, rate_ppb
         self._segments = [(world.now, origin_ns, rate_ppb)]
+        """Every rate that it had: since when, from which reading on."""
         self._wall_base_ns = WALL_START_NS + wall_ns
         self._wall_ppb = wall_ppb
         self.steps: list[tuple[int, int]] = []
@@ -98,13 +98,12 @@ class Clock:
     @property
     def rate_ppb(self) -> int:
         """The present error of the elapsed clock's rate."""
-        return self._segments[-1][2]
+        return self._rate
 
     def elapsed_ns(self) -> int:
         """The elapsed clock now."""
-        since, base, rate = self._segments[-1]
-        passed = self._world.now - since
-        return base + passed + passed * rate // PPB
+        passed = self._world.now - self._since
+        return self._base + passed + passed * self._rate // PPB
 
     def true_ns(self, elapsed_ns: int) -> int:
         """When the elapsed clock showed `elapsed_ns`, within a nanosecond or two."""
@@ -116,7 +115,9 @@ class Clock:
 
     def set_rate(self, rate_ppb: int) -> None:
         """The elapsed clock runs at another rate from now on."""
-        self._segments.append((self._world.now, self.elapsed_ns(), rate_ppb))
+        self._base = self.elapsed_ns()
+        self._since, self._rate = self._world.now, rate_ppb
+        self._segments.append((self._since, self._base, rate_ppb))
 
     def wall_ns(self) -> int:
         """The wall clock now, Unix ns."""

@@ -1,0 +1,43 @@
+"""The node as it is, with everything shown that Raft tells it to do, as messages and not as bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tests.sim.shell import SimShell
+from ticketing.node.node import Node
+from ticketing.node.settings import NodeSettings
+from ticketing.raft.core import Output
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+
+
+class Observer(Protocol):
+    """Who watches all processes of a run."""
+
+    def carrying_out(self, process: Process, output: Output) -> None:
+        """Raft's output of this turn, or of one pass of it; nothing of it has happened yet."""
+        ...
+
+    def carried_out(self, process: Process) -> None:
+        """All of it has happened."""
+        ...
+
+    def after_turn(self, process: Process) -> None:
+        """A turn is over."""
+        ...
+
+
+class ObservedNode(Node):
+    """See the module. It changes nothing."""
+
+    def __init__(self, settings: NodeSettings, shell: SimShell, process: Process, observer: Observer) -> None:
+        self._process = process
+        self._observer = observer
+        super().__init__(settings, shell)
+
+    def _carry_out(self, output: Output, now_ns: int) -> None:
+        self._observer.carrying_out(self._process, output)
+        super()._carry_out(output, now_ns)
+        self._observer.carried_out(self._process)
