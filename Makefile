@@ -21,11 +21,13 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# A whole cluster in one thread; SEEDS runs from FIRST on. See docs/simulation.md.
+# A whole cluster in one thread; SEEDS runs from FIRST on. See docs/simulation.md. What was run is noted in RECORD:
+# an interrupted run goes on where it was, and with other sources all is run again.
 SEEDS ?= 1000
 FIRST ?= 0
+RECORD ?= build/sim.json
 sim: $(STAMP)
-	$(BIN)/python -m tests.sim --seeds $(FIRST)..$$(($(FIRST) + $(SEEDS) - 1)) --jobs 2
+	$(BIN)/python -m tests.sim --seeds $(FIRST)..$$(($(FIRST) + $(SEEDS) - 1)) --jobs 2 --resume $(RECORD)
 
 # Draws the pictures of docs/images anew, from a cluster of its own.
 screenshots: $(STAMP)

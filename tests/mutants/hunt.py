@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import ticketing
-from tests.sim.__main__ import run_seed
+from tests.sim.run import run_seed
 
 
 def main(first: int, last: int) -> None:

@@ -85,7 +85,9 @@ class Faults:
         if raft is None or not self._scenario.majority_lives():
             return True
         living = [
-            process.node.raft.me for process in self._scenario.living() if process.node.raft is not None
+            process.node.raft.me
+            for process in self._scenario.living()
+            if process.node.raft is not None and not process.stopping
         ]
         configuration = raft.configuration
         return all(
@@ -179,7 +181,7 @@ class Faults:
                 network.heal(*pair)
             world.say("network", "heal", machine)
 
-        world.after(for_ns or rng.choice((500, 900, 1500, 4000)) * MS, heal)
+        world.after(for_ns or rng.choice((500, 900, 1500, 4000 if self.swarm.long else 700)) * MS, heal)
 
     def _blind(self) -> None:
         """No sample of a clock counts any more where the way there and back takes over half of delta; meanwhile the

@@ -117,6 +117,10 @@ class Invariants:
         self.grants = 0
         self.snapshots = 0
         self.leads = 0
+        self.conflicts = 0
+        """How often a log gave way to a leader's."""
+        self.changes = 0
+        """Configurations proposed."""
         self._rates_hold = rates_hold
         self._delta_ns = delta_ns
         self._watched: dict[Process, Watched] = {}
@@ -237,6 +241,7 @@ class Invariants:
         only_grown = last is None or (
             log.base_index < last.index <= log.last_index and log.entry_at(last.index) is last
         )
+        self.conflicts += not only_grown
         whole = standing != watched.standing or not only_grown or watched.skipped > MEMBER_EVERY
         if whole:
             watched.standing = standing
@@ -302,6 +307,7 @@ class Invariants:
             if entry.kind == EntryKind.COMMANDS:
                 self._check_proposed(process, raft, domain, entry)
             elif entry.kind == EntryKind.CONFIGURATION:
+                self.changes += 1
                 self.on_change_proposed(process)
         elif known != fact:
             raise Violation("log matching", f"{process.name} has another {entry}")

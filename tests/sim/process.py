@@ -49,6 +49,12 @@ class Temper:
         self.cut_up = chance((0.0, 0.0, 0.05))
         """How often a chunk of bytes comes in two pieces."""
 
+    def calm_down(self) -> None:
+        """Loops with some load: more is done in each turn, and there are fewer of them."""
+        self.alone = self.late_flush = self.cut_up = 0.0
+        self.loop_ns = (1 * MS, 6 * MS)
+        self.timer_ns = 20 * MS
+
 
 class Process:
     """A process and its node. `ended` is called when it is over."""

@@ -347,6 +347,7 @@ class Scenario:
         self.network.heal_all()
         self.network.usual = (100_000, 1 * MS)
         self.manners.calm_down()
+        self.temper.calm_down()
         for machine in list(self.machines.values()):
             self.network.power_on(machine.name)
             machine.clock.set_wall(0)

@@ -7,7 +7,7 @@ from ticketing.raft.types import MIB
 
 RHO_PPB = PPB // 1000
 
-LONG_EVERY = 16
+LONG_EVERY = 32
 """Every so manieth seed is a long run."""
 DENSER = 4
 """How many times as often faults happen in a short run."""
@@ -90,7 +90,7 @@ class Swarm:
         """Leaders that stand still for somewhat longer than an election timeout, with requests in their sockets."""
         self.cuts = a_minute(0, 0, 10, 40, 120)
         self.slow = a_minute(0, 0, 10)
-        self.frames = choice((0.0, 0.0, 0.01, 0.2))
+        self.frames = choice((0.0, 0.0, 0.02, 0.2))
         """How often a frame between peers is lost, doubled, or overtaken."""
         self.clock_faults = a_minute(0, 0, 5, 30)
         self.rates_hold = choice((True, True, True, True, False))
@@ -106,7 +106,7 @@ class Swarm:
         """The greatest usual delay of every path."""
         self.tight = choice((False, False, True))
         """Election timeouts hardly differ: elections collide."""
-        self.isolations = a_minute(0, 0, 15, 40)
+        self.isolations = a_minute(0, 0, 10, 20)
         """Leaders that no peer hears any more while clients do: what they append meanwhile is in conflict later."""
         self.form = chance(1 / 12 if self.long else 1 / 80)
         """All voters but a minority die at once, for good; an operator forms a new domain after that."""

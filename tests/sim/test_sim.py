@@ -8,30 +8,41 @@ import sys
 
 import pytest
 
-from tests.sim.__main__ import run_seed
+from tests.sim.campaign import Campaign
+from tests.sim.record import Record
+from tests.sim.run import run_seed
 
-SEEDS = 40
-SLICES = 8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(SLICES))
-def test_no_seed_breaks_a_promise(part: int) -> None:
-    for seed in range(part, SEEDS, SLICES):
-        result = run_seed(seed)
-        assert not result.failure, f"python -m tests.sim --seed {seed} --log: {result.failure}"
-
-
-def test_runs_see_grants_leaders_and_snapshots() -> None:
-    results = [run_seed(seed) for seed in (1, 4, 8)]
-    assert all(result.leads for result in results)
-    assert any(result.grants for result in results)
+SEEDS = 2_000
+JOBS = 2
+MINUTES = 5.0
+"""Where the machine is so busy that the seeds take longer, those that were run have to do."""
+SEEDS_LEAST = 400
 
 
 @pytest.mark.slow
-def test_a_seed_is_a_run_byte_for_byte_whatever_the_hash_seed() -> None:
+def test_no_seed_breaks_a_promise() -> None:
+    broken: list[str] = []
+    campaign = Campaign(Record(), None, say=broken.append)
+    campaign.run(0, SEEDS - 1, jobs=JOBS, minutes=MINUTES)
+    print(campaign.own)
+    assert not broken, "python -m tests.sim --seed N --log"
+    assert campaign.own.count >= SEEDS_LEAST
+
+
+def test_runs_see_what_they_are_for() -> None:
+    results = [run_seed(seed) for seed in range(1, 25)]
+    assert sum(result.grants for result in results) > 200
+    assert sum(result.leads for result in results) > 2 * len(results)
+    assert any(result.conflicts for result in results)
+    assert any(result.changes for result in results)
+    assert any(result.snapshots for result in results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [7, 32])
+def test_a_seed_is_a_run_byte_for_byte_whatever_the_hash_seed(seed: int) -> None:
     def digest(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "tests.sim", "--seed", "7", "--digest"]
+        command = [sys.executable, "-m", "tests.sim", "--seed", str(seed), "--digest"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         return done.stdout.splitlines()[0]

@@ -1,0 +1,64 @@
+"""One run from its seed, and what it came to."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+import traceback
+from typing import NamedTuple
+
+from tests.sim.scenario import Scenario
+
+
+class Result(NamedTuple):
+    """What one run came to."""
+
+    seed: int
+    failure: str
+    """Empty where nothing was violated."""
+    events: int
+    virtual_ns: int
+    cpu_s: float
+    grants: int
+    leads: int
+    conflicts: int
+    changes: int
+    snapshots: int
+
+
+def run_seed(seed: int, *, log: bool = False, digest: bool = False) -> Result:
+    """One run; its log goes to standard output, or only its digest."""
+    began_s = time.process_time()
+    summed = hashlib.sha256()
+
+    def say(line: str) -> None:
+        if log:
+            print(line)
+        summed.update(line.encode())
+
+    scenario = Scenario(seed, log=say if log or digest else None)
+    failure = ""
+    try:
+        scenario.run()
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # whatever a node raises is a finding, as is a violated rule
+        failure = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if log:
+            traceback.print_exc(file=sys.stdout)
+    if digest:
+        print(f"digest {summed.hexdigest()}")
+    world, invariants = scenario.world, scenario.invariants
+    return Result(
+        seed,
+        failure,
+        world.events,
+        world.now,
+        time.process_time() - began_s,
+        len(scenario.history.holds),
+        invariants.leads,
+        invariants.conflicts,
+        invariants.changes,
+        invariants.snapshots,
+    )
