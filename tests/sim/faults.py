@@ -159,7 +159,9 @@ class Faults:
         rng = self.world.rng
         if self.swarm.cut_changes and not self._scenario.calm and rng.random() < self.swarm.cut_changes:
             others = [name for name in self.machines if name != leader.machine]
-            self._part(leader.machine, others, both_ways=True, for_ns=rng.choice((300, 900, 1500, 4000)) * MS)
+            if rng.random() < 0.4:
+                others.remove(rng.choice(others))
+            self._part(leader.machine, others, both_ways=True, for_ns=rng.choice((300, 900, 1500)) * MS)
 
     def _let_wander(self) -> None:
         if self.swarm.wander:

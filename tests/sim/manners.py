@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.sim.swarm import Theme
 from tests.sim.world import MS, S, World
 
 
@@ -35,7 +36,7 @@ class Manners:
     def __init__(self, world: World) -> None:
         choice = world.rng.choice
         self.keys = choice((1, 2, 5, 50, 1500))
-        self.leases: Sequence[int] = choice(((1, 2, 2, 5, 10), (1,), (30, 250)))
+        self.leases: Sequence[int] = choice(((1, 2, 2, 5, 10), (1,), (1, 2), (30, 250)))
         self.think_ns = (1 * MS, choice((20, 200, 1000)) * MS)
         """From one request of a client to its next."""
         self.outstanding = choice((1, 3, 10))
@@ -51,7 +52,7 @@ class Manners:
         self.extend_times = 1
         self.abandon = choice((0.0, 0.05, 0.2))
         """Holds that are never released."""
-        self.late = choice((0.0, 0.1))
+        self.late = choice((0.0, 0.1, 0.5))
         """Releases and extensions after the lease."""
         self.late_copies = choice((0.0, 0.3))
         """Requests that come again after their owner's cancel was answered."""
@@ -62,7 +63,24 @@ class Manners:
         """Requests without an answer that are asked once more on the next session, under the same owner."""
         self.prefix = b"key"
 
-    def extending(self, world: World) -> None:
+    def follow(self, theme: Theme, world: World) -> None:
+        """What the run's theme needs of its clients."""
+        if theme is Theme.EXTENSIONS:
+            self._extend(world)
+        elif theme is Theme.TWO_LEADERS:
+            self._meet_two_leaders(world)
+        elif theme is Theme.TORN_LOGS:
+            self._append(world)
+
+    def _append(self, world: World) -> None:
+        """A new entry with nearly every request: many keys, asked for one by one."""
+        self.keys = world.rng.choice((50, 1500))
+        self.outstanding = 10
+        self.think_ns = (1 * MS, 60 * MS)
+        self.hold_ns = (0, 300 * MS)
+        self.waits = (0, 1, 3)
+
+    def _extend(self, world: World) -> None:
         """Of who holds many keys for long and extends each again and again."""
         self.extend, self.extend_times = 1.0, 8
         self.keys = world.rng.choice((50, 1500))
@@ -71,7 +89,7 @@ class Manners:
         self.think_ns = (1 * MS, 50 * MS)
         self.hold_ns = (0, 8 * S)
 
-    def between_leaders(self, world: World) -> None:
+    def _meet_two_leaders(self, world: World) -> None:
         """Much of what is asked goes over others' sessions, at short holds of few keys with long leases: an overtaken
         leader that answers from what it knows is wrong soon.
         """

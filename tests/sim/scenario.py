@@ -111,10 +111,7 @@ class Scenario:
         self.invariants = Invariants(world, rates_hold=swarm.rates_hold, delta_ns=DELTA_NS)
         self._sessions = 0
         self.manners.resend = swarm.resend
-        if swarm.extensions:
-            self.manners.extending(world)
-        if swarm.wander:
-            self.manners.between_leaders(world)
+        self.manners.follow(swarm.theme, world)
         self._init_disks()
         for machine in self.machines.values():
             world.after(world.between(0, swarm.start_within_ns), lambda machine=machine: self.start(machine))  # type: ignore[misc]

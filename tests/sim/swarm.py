@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from tests.sim.world import MS, PPB, S, World
 from ticketing.raft.types import MIB
 
@@ -11,6 +13,24 @@ LONG_EVERY = 32
 """Every so manieth seed is a long run."""
 DENSER = 4
 """How many times as often faults happen in a short run."""
+
+
+class Theme(Enum):
+    """What comes together in a run, where it is more than chance."""
+
+    ANY = "any"
+    EXTENSIONS = "extensions"
+    """Many keys that are held for long and extended all the time, while snapshots are made, slowly, in many slices."""
+    TWO_LEADERS = "two leaders"
+    """Leaders that are cut off or stand still, and clients on either side of them that release and extend for each
+    other.
+    """
+    TORN_LOGS = "torn logs"
+    """Leaders that are cut off and go on appending, while the next one appends as much and keeps hardly any log."""
+    CHANGES = "changes"
+    """Members that die and come back, and leaders that are cut off as soon as they have proposed a change of them."""
+    CLOCKS = "clocks"
+    """Wall clocks that are set while nobody can measure them, and while keys are handed over."""
 
 
 class Swarm:
@@ -29,7 +49,6 @@ class Swarm:
         "cut_changes",
         "cuts",
         "even_rates",
-        "extensions",
         "far",
         "form",
         "form_first",
@@ -59,6 +78,7 @@ class Swarm:
         "standalone",
         "start_within_ns",
         "stops",
+        "theme",
         "tight",
         "tiny",
         "transfers",
@@ -104,7 +124,7 @@ class Swarm:
         """Nodes' limits of a few waiters and a few kilobytes."""
         self.far = choice((1, 1, 1, 20, 150)) * MS
         """The greatest usual delay of every path."""
-        self.tight = choice((False, False, True))
+        self.tight = choice((False, True))
         """Election timeouts hardly differ: elections collide."""
         self.isolations = a_minute(0, 0, 10, 20)
         """Leaders that no peer hears any more while clients do: what they append meanwhile is in conflict later."""
@@ -128,30 +148,49 @@ class Swarm:
         """Wall clocks that are set past half of delta and back, while keys are handed over."""
         self.long_calm = self.long and choice((False, False, False, True))
         """Where elapsed clocks differed by more than rho: calm until that is over for every sample."""
-        self.wander = choice((0.0, 0.0, 0.0, 0.5))
+        self.wander = 0.0
         """How many clients turn to any node when a leader is isolated or stands still: some meet the next leader
         while others are still with the former one, and release and extend for each other.
         """
-        self.blinded = a_minute(0, 0, 0, 0, 6)
+        self.blinded = 0
         """Leaders whose messages take so long that no clock can be measured any more, but that are heard."""
         self.cut_changes = choice((0.0, 0.0, 0.5, 1.0))
         """How many leaders are isolated as soon as they have proposed a change of members."""
         self.snapshot_bytes_per_s = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
         self.slice_records = choice((500, 500, 2))
         """Held keys in each slice of a snapshot: few, so that there are many slices."""
-        self.extensions = chance(1 / 8)
-        """Many keys that are held for long and extended all the time, while snapshots are made."""
+        self.theme = choice((Theme.ANY,) * 6 + tuple(Theme)[1:])
         self._agree()
 
     def _agree(self) -> None:
         """Some faults show only together with others."""
-        if self.extensions:
-            self.log_keep_bytes = min(self.log_keep_bytes, 2_000)
-            self.kills = max(self.kills, 15 if self.long else 15 * DENSER)
-            self.slice_records, self.snapshot_bytes_per_s = 2, 20_000
-        if self.wander:
-            self.tight = True
-            self.isolations = max(self.isolations, 40)
+        match self.theme:
+            case Theme.EXTENSIONS:
+                self.log_keep_bytes = min(self.log_keep_bytes, 2_000)
+                self.slice_records, self.snapshot_bytes_per_s = 2, 20_000
+                self.kills = max(self.kills, 60)
+            case Theme.TWO_LEADERS:
+                self.wander = 0.5
+                self.tight = True
+                self.isolations = max(self.isolations, 40)
+                self.stalls = max(self.stalls, 30)
+            case Theme.TORN_LOGS:
+                self.wander = 0.5
+                self.tight = True
+                self.log_keep_bytes = 300
+                self.isolations = max(self.isolations, 60)
+                self.clients = 4
+                self.tiny = False
+            case Theme.CHANGES:
+                self.cut_changes = 1.0
+                self.kills = max(self.kills, 30)
+                self.phase_ns = max(self.phase_ns, 6 * S)
+            case Theme.CLOCKS:
+                self.blinded = max(self.blinded, 15)
+                self.gate_swings = max(self.gate_swings, 60)
+                self.phase_ns = max(self.phase_ns, 6 * S)
+            case Theme.ANY:
+                pass
         if self.form:
             self.replaces = 0  # what has moved is not formed anew here
         if self.standalone:
