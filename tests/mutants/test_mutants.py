@@ -8,7 +8,7 @@ from tests.mutants.copies import ROOT, hunt_for
 from tests.mutants.planted import FAST, MUTATIONS, UNFOUND, Mutation
 
 BY_NAME = {mutation.name: mutation for mutation in MUTATIONS + UNFOUND}
-SEEDS = 6
+SEEDS = 100
 TIMEOUT_S = 60
 
 
