@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format sim bench mutants clean
+.PHONY: demo test check format sim bench mutants chaos clean
 
 demo: $(STAMP)
 	$(BIN)/ticketing demo
@@ -39,6 +39,13 @@ bench: $(STAMP)
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
+
+# A real cluster in network namespaces, and everything that can go wrong with it (root; see docs/chaos.md).
+MINUTES ?= 60
+SEED ?= 1
+NODES ?= 5
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES) --nodes $(NODES)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ticketing needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

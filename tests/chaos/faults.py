@@ -6,6 +6,7 @@ What a fault has done is undone in its `finally`, so whatever ends it leaves a g
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -304,10 +305,11 @@ async def transfer(nemesis: Nemesis, fault: Fault) -> None:
 async def rolling_restart(nemesis: Nemesis, fault: Fault) -> None:
     """`ticketing node restart --rolling`, while everything is supervised."""
     # A node that is told to stop and ends with 0 is started again by what supervises it.
-    for machine in nemesis.cluster.placed:
-        machine.causes.append("rolling restart")
     words = ("node", "restart", "--rolling", "--supervised", "--reason", "chaos")
-    ended = await nemesis.cluster.run(*words, within_s=240)
+    with contextlib.ExitStack() as causes:
+        for machine in nemesis.cluster.placed:
+            causes.enter_context(machine.may_end("rolling restart"))
+        ended = await nemesis.cluster.run(*words, within_s=240)
     nemesis.note(f"rolling restart ended with {ended.status}")
 
 
@@ -390,8 +392,8 @@ async def few_files(nemesis: Nemesis, fault: Fault) -> None:
 async def little_memory(nemesis: Nemesis, fault: Fault) -> None:
     """A node that gets (almost) no more memory."""
     machine = nemesis.victim(fault)
-    machine.causes.append("out of memory")
-    await _limited(nemesis, machine, fault.for_s, lambda: machine.limit_memory(fault.facts["room"]))
+    with machine.may_end("out of memory"):
+        await _limited(nemesis, machine, fault.for_s, lambda: machine.limit_memory(fault.facts["room"]))
 
 
 async def _limited(nemesis: Nemesis, machine: Machine, for_s: float, limit: Callable[[], None]) -> None:

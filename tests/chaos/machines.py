@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,6 +145,17 @@ class Machine:
         if self.wanted and now > self._ended_at + RESTART_AFTER_S:
             self.start()
         return None
+
+    @contextlib.contextmanager
+    def may_end(self, cause: str) -> Iterator[None]:
+        """While this lasts its process may end of it; the one that is there afterwards may not any more."""
+        self.causes.append(cause)
+        try:
+            yield
+        finally:
+            # A process that was started meanwhile has no such cause; one that has ended is still to be judged.
+            if self.running and cause in self.causes:
+                self.causes.remove(cause)
 
     def kill(self, cause: str = "killed") -> None:
         """SIGKILL, and the process is gone on return."""

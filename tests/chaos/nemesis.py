@@ -199,6 +199,8 @@ class Nemesis:
         except Withheld as reason:
             self.withheld[fault.kind] += 1
             self.note(f"{fault.kind} withheld: {reason}")
+        except AssertionError as error:
+            self.violations.append(f"{fault}: {error}")
         else:
             self.struck[fault.kind] += 1
             self.note(f"{fault.kind} is over")

@@ -161,7 +161,7 @@ def _ip(*words: str) -> None:
 
 def _run(words: Sequence[str]) -> None:
     subprocess.run(
-        words, check=True, capture_output=True, text=True, timeout=10, env={**os.environ, "LC_ALL": "C"}
+        words, check=True, capture_output=True, text=True, timeout=60, env={**os.environ, "LC_ALL": "C"}
     )
 
 
