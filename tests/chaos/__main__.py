@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.chaos.needs import lacking
 from tests.chaos.plan import SHORT, WEIGHTS, Plan
+from tests.chaos.processes import served_first
 from tests.chaos.report import Report
 from tests.chaos.run import Wanted, run
 
@@ -45,6 +46,7 @@ def main() -> int:
     if missing := lacking():
         print(*missing, sep="\n", file=sys.stderr)
         return 2
+    served_first()
     base = Path(tempfile.mkdtemp(prefix="ticketing-chaos-")) if arguments.folder is None else None
     folder = arguments.folder if base is None else base / "run"
     wanted = Wanted(arguments.seed, arguments.minutes * 60, arguments.nodes, folder, longest_s, kinds)

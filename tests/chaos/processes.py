@@ -42,8 +42,14 @@ def start(
 
 def _prepare() -> None:
     die_with_parent()
+    served_first()
+
+
+def served_first() -> None:
+    """Raises the priority of this process, where that is allowed."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     # Where the kernel shares the processor out between sessions first, what counts is the session's own value.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICE))
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICE))
