@@ -38,6 +38,8 @@ class Planes:
         self.routes: dict[tuple[str, str, str], Route] = {}
         self.asked: list[Asked] = []
         self.down: set[str] = set()
+        self.tokens = {TOKEN}
+        """Which admin tokens let in."""
         self._lock = threading.Lock()
         self.servers = {f"node-{n}": self._server(f"node-{n}") for n in range(1, count + 1)}
 
@@ -87,7 +89,7 @@ class Planes:
             reply = self.routes.get((asked.place, asked.method, asked.path))
             if reply is None:
                 reply = self.routes.get(("*", asked.method, asked.path))
-        if asked.headers.get("authorization") != f"Bearer {TOKEN}":
+        if asked.headers.get("authorization") not in {f"Bearer {token}" for token in self.tokens}:
             return error(401, "unauthorized", "the admin token is missing or wrong")
         if reply is None:
             return error(404, "not_found", f"nothing at {asked.path}")

@@ -43,7 +43,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
         ),
         *(["locks", name] for name in ("list", "show", "revoke")),
         *(["token", name] for name in ("list", "add", "use", "remove")),
-        *(["cert", name] for name in ("show", "renew")),
+        *(["cert", name] for name in ("show", "renew", "add-ca", "use-ca", "remove-ca")),
         *(["config", name] for name in ("check", "show")),
     ],
     ids=" ".join,

@@ -57,12 +57,16 @@ def test_a_rotation_adds_uses_and_removes_without_ever_showing_a_token(
     code, out, err = tell("token", "add")
     new = tokens(cluster)[1]
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == f"client token {fingerprint(new)} added on node-1, node-2, node-3"
+    assert out.splitlines()[:2] == [
+        f"client token {fingerprint(new)} added to the files of node-1, node-2, node-3",
+        "loaded by node-1, node-2, node-3",
+    ]
     assert [tokens(cluster, n) for n in (1, 2, 3)] == [[old, new]] * 3
     assert read_client_file(cluster / "client.toml").token == new
     listed = tell("token", "list")[1]
     code, out, err = tell("token", "remove", "--old", "--yes")
-    assert (code, out) == (0, f"client token {fingerprint(old)} removed from node-1, node-2, node-3\n")
+    removed = f"client token {fingerprint(old)} removed from the files of node-1, node-2, node-3\n"
+    assert (code, out) == (0, removed + "loaded by node-1, node-2, node-3\n")
     assert [tokens(cluster, n) for n in (1, 2, 3)] == [[new]] * 3
     for text in (listed, out, err):
         assert old not in text
@@ -105,7 +109,7 @@ def test_an_interrupted_addition_goes_on_with_the_same_token(
     assert tokens(cluster, 2) != tokens(cluster, 1)
     code, out, err = tell("token", "add")
     assert code == 0
-    assert f"{fingerprint(new)} added on node-2, node-3" in out
+    assert f"{fingerprint(new)} added to the files of node-2, node-3" in out
     assert "going on with" in err
     assert tokens(cluster, 3)[1] == new
 
@@ -152,7 +156,8 @@ def test_what_would_lock_out_or_let_everybody_in_is_refused(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["token", "add", "--kind", "admin"], "--kind must be one of client, peer, not 'admin'"),
+        (["token", "add", "--kind", "root"], "--kind must be one of client, peer, admin, not 'root'"),
+        (["token", "use", "ab", "--kind", "peer"], "used by the nodes alone"),
         (["token", "remove"], "either TOKEN or --old is wanted"),
         (["token", "remove", "zz"], "no token here begins with 'zz'"),
         (["token", "use", ""], "no token here begins with ''"),

@@ -92,3 +92,17 @@ async def test_of_two_that_are_told_to_stop_the_second_waits_for_the_first_ones_
     assert (await told_status(leader))["serving"]
     second.start()
     await cluster.whole()
+
+
+async def test_a_node_that_is_to_be_started_again_says_so_by_its_status(cluster: Cluster) -> None:
+    """`node restart --supervised`: what supervises the node starts it again, and after `node stop` does not."""
+    leader = await cluster.whole()
+    for node, body, status in (
+        (cluster.others(leader)[0], {"again": True}, 13),
+        (cluster.others(leader)[1], {}, 0),
+    ):
+        answer = await node.ask_admin("POST", "/v1/leave", body)
+        assert answer == {"leave": True, "stopping": True}
+        assert await node.ended() == status
+        node.start()
+        await cluster.whole()

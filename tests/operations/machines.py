@@ -11,7 +11,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e.cluster import COMMAND, PROJECT, Ended, environment
@@ -19,13 +20,11 @@ from tests.e2e.cluster import _die_with_parent as die_with_parent
 from tests.operations.namespaces import Network
 from tests.operations.needs import faketime_library
 from tests.operations.runbook import Line
+from tests.operations.unit import Unit, read_unit
 
 OPERATOR = "ops"
 UNIT = PROJECT / "deploy" / "ticketing@.service"
 LIBRARY = "/var/lib/ticketing"
-STOP_S = 60.0
-"""As the unit allows."""
-
 _TICKETING = f"""#!/bin/sh
 exec {shlex.quote(sys.executable)} -m ticketing "$@"
 """
@@ -38,7 +37,7 @@ class Host:
         self.name = name
         self.folder = folder
         self.network = network
-        self._services: dict[str, subprocess.Popen[bytes]] = {}
+        self._services: dict[str, _Service] = {}
         self._pids: list[int] = []
         self._clock = folder / "clock"
         (folder / LIBRARY[1:]).mkdir(parents=True)
@@ -63,38 +62,38 @@ class Host:
             case "start":
                 self._start(place)
             case "reload":
-                self._services[place].send_signal(signal.SIGHUP)
+                self._services[place].process.send_signal(signal.SIGHUP)
             case "stop":
-                self.stop(place)
+                self._services[place].stop()
             case "restart":
-                self.stop(place)
+                self._services[place].stop()
                 self._start(place)
             case _:
                 raise AssertionError(f"systemctl {verb} is not played here")
 
-    def stop(self, place: str) -> int:
-        service = self._services[place]
-        service.send_signal(signal.SIGTERM)
-        return service.wait(STOP_S)
-
-    def kill(self, place: str) -> None:
-        """The process is gone without a word."""
-        self._services[place].kill()
-        self._services[place].wait(10)
+    def switch_off(self, place: str) -> None:
+        """The machine is off: the process is gone without a word, and what supervises it with it."""
+        self._services[place].end()
 
     def ended(self, place: str, within_s: float = 15.0) -> int:
-        """The exit status of a service that ends by itself."""
-        return self._services[place].wait(within_s)
-
-    def running(self, place: str) -> bool:
-        return self._services[place].poll() is None
+        """The exit status of a service that ends by itself and is not started again."""
+        service = self._services[place]
+        service.supervisor.join(within_s)
+        assert not service.supervisor.is_alive(), f"{place} goes on"
+        assert service.process.returncode is not None
+        return service.process.returncode
 
     def _start(self, place: str) -> None:
-        words = [word.replace(LIBRARY, str(self.path(LIBRARY))) for word in _exec_start(place)]
-        if place in self._services:
-            self._services[place].wait(STOP_S)  # two on one folder there cannot be
+        former = self._services.get(place)
+        if former is not None and former.supervisor.is_alive():
+            return  # as systemd has it: it runs already
+        unit = read_unit(UNIT, place)
+        self._services[place] = _Service(unit, lambda: self._process(place, unit))
+
+    def _process(self, place: str, unit: Unit) -> subprocess.Popen[bytes]:
+        words = [word.replace(LIBRARY, str(self.path(LIBRARY))) for word in unit.start]
         with self.log(place).open("ab") as log:
-            self._services[place] = subprocess.Popen(
+            process = subprocess.Popen(
                 [*self.network.prefix(self.name), *COMMAND, *words[1:]],
                 cwd=self.path(f"{LIBRARY}/{place}"),
                 env=environment(**faked_wall_clock(self._clock)),
@@ -104,16 +103,50 @@ class Host:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        self._pids.append(self._services[place].pid)
+        self._pids.append(process.pid)
+        return process
 
     def end(self) -> None:
         """Ends everything, whatever it does."""
         for service in self._services.values():
-            if service.poll() is None:
-                service.kill()
-            service.wait(10)
+            service.end()
         for pid in self._pids:
             forget_faked_clock(pid)
+
+
+class _Service:
+    """One started service, supervised as its unit says."""
+
+    def __init__(self, unit: Unit, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._unit = unit
+        self._start = start
+        self._told_to_stop = threading.Event()
+        self.process = start()
+        self.supervisor = threading.Thread(target=self._supervise, daemon=True)
+        self.supervisor.start()
+
+    def _supervise(self) -> None:
+        while True:
+            status = self.process.wait()
+            if self._told_to_stop.is_set() or not self._unit.starts_again(status):
+                return
+            if self._told_to_stop.wait(self._unit.restart_s):
+                return
+            self.process = self._start()
+
+    def stop(self) -> None:
+        """`systemctl stop`: SIGTERM, and time to leave; never started again."""
+        self._told_to_stop.set()
+        self.process.send_signal(signal.SIGTERM)
+        self.supervisor.join(self._unit.stop_s)
+        assert not self.supervisor.is_alive(), "it would have been killed now"
+
+    def end(self) -> None:
+        """At once."""
+        self._told_to_stop.set()
+        while self.supervisor.is_alive():
+            self.process.kill()  # a process that was being started meanwhile, too
+            self.supervisor.join(0.2)
 
 
 def faked_wall_clock(file: Path) -> dict[str, str]:
@@ -132,12 +165,6 @@ def forget_faked_clock(pid: int) -> None:
     """Removes what libfaketime leaves behind of a process that was killed."""
     for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
         (Path("/dev/shm") / name).unlink(missing_ok=True)
-
-
-def _exec_start(place: str) -> list[str]:
-    found = re.search(r"^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
-    assert found is not None
-    return shlex.split(found[1].replace("%i", place))
 
 
 class Machines:

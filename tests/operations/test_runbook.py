@@ -118,7 +118,7 @@ def watching(operator: Operator) -> None:
 
 def losing_a_node(operator: Operator, load: Load) -> None:
     machines = operator.machines
-    machines.hosts["b.example"].kill("node-2")
+    machines.hosts["b.example"].switch_off("node-2")
     load.goes_on()
     checked = machines.type(BOOK["Watching"][0], may_fail=True)
     assert checked.status == UNHEALTHY, checked
@@ -163,11 +163,32 @@ def rotating_tokens(operator: Operator, load: Load) -> None:
         lambda: operator.machines.type(lines[use], words, may_fail=True).status == 0, "every node accepts it"
     )
     load.reopen()
-    operator.follow("Rotating tokens", skip=use + 1)
+    admin = next(number for number, line in enumerate(lines) if "add --kind admin" in line.command)
+    operator.follow("Rotating tokens", skip=use + 1, upto=admin)
     load.goes_on()
     (left,) = {row["fingerprint"] for row in operator.ask("token", "list", "--dir", CLUSTER)["tokens"]}
     assert left == words["FINGERPRINT"]
+    rotating_the_admin_token(operator, lines[admin:])
     operator.until(lambda: operator.machines.run("ticketing", "doctor").status == 0, "nothing is wrong")
+
+
+def rotating_the_admin_token(operator: Operator, lines: list[Line]) -> None:
+    machines = operator.machines
+
+    def tokens() -> list[str]:
+        rows = operator.ask("token", "list", "--kind", "admin", "--dir", CLUSTER)["tokens"]
+        return list(dict.fromkeys(row["fingerprint"] for row in rows))
+
+    use = next(number for number, line in enumerate(lines) if "ADMIN-FINGERPRINT" in line.command)
+    (former,) = tokens()
+    added = machines.type(lines[0])
+    assert "has loaded other admin tokens than in the files here" in added.error
+    machines.type_all(lines[1:use])
+    assert len(tokens()) == 2
+    words = {"ADMIN-FINGERPRINT": tokens()[1]}
+    operator.until(lambda: machines.type(lines[use], words, may_fail=True).status == 0, "all accept it")
+    machines.type_all(lines[use + 1 :])
+    assert tokens() == [words["ADMIN-FINGERPRINT"]] != [former]
 
 
 def renewing_certificates(operator: Operator, load: Load) -> None:
@@ -175,7 +196,9 @@ def renewing_certificates(operator: Operator, load: Load) -> None:
     ends = {
         row["place"]: row["ends_ms"] for row in operator.ask("cert", "show", "--dir", CLUSTER)["certificates"]
     }
-    operator.follow("Renewing certificates")
+    lines = BOOK["Renewing certificates"]
+    another = next(number for number, line in enumerate(lines) if "add-ca" in line.command)
+    operator.follow("Renewing certificates", upto=another)
     load.goes_on()
     shown = {
         row["place"]: row["ends_ms"] for row in operator.ask("cert", "show", "--dir", CLUSTER)["certificates"]
@@ -183,6 +206,9 @@ def renewing_certificates(operator: Operator, load: Load) -> None:
     assert all(shown[place] > ends[place] for place in ("node-1", "node-2", "node-3"))
     after = operator.status()
     assert (after["leader"], after["term"]) == (before["leader"], before["term"]), "links were kept"
+    operator.follow("Renewing certificates", skip=another)
+    load.reopen()  # with the new authority alone
+    load.goes_on()
 
 
 def restarting(operator: Operator, load: Load) -> None:
@@ -219,8 +245,8 @@ def clocks_stop_grants(operator: Operator, load: Load) -> None:
 def majority_is_lost(operator: Operator, load: Load, first: Any) -> None:
     machines = operator.machines
     granted = machines.run("ticketing", "acquire", "old", "--lease", "2")
-    machines.hosts["a.example"].kill("node-1")
-    machines.hosts["d.example"].kill("node-2")
+    machines.hosts["a.example"].switch_off("node-1")
+    machines.hosts["d.example"].switch_off("node-2")
     operator.until(
         lambda: machines.type(BOOK["Watching"][0], may_fail=True).status == UNREACHABLE, "nobody serves"
     )

@@ -17,6 +17,7 @@ from tests.server.certificates import Authority
 from tests.server.scripted import Door, open_door
 from ticketing.server.admin import connections as connections_module
 from ticketing.server.admin import plane as plane_module
+from ticketing.server.loaded import fingerprint
 
 Run = Callable[[Any], Any]
 
@@ -33,7 +34,7 @@ async def ask(
 
 
 def plane(tmp_path: Path, **fields: Any) -> Any:
-    fields.setdefault("admin_token", TOKEN)
+    fields.setdefault("admin_tokens", (TOKEN,))
     return open_door(tmp_path, listen_admin="127.0.0.1:0", **fields)
 
 
@@ -77,7 +78,7 @@ def test_without_the_token_nothing_is_told_or_done(on_loop: Run, tmp_path: Path,
 
 def test_without_a_configured_token_there_is_health_alone(on_loop: Run, tmp_path: Path) -> None:
     async def scene() -> None:
-        async with plane(tmp_path, admin_token="") as door:
+        async with plane(tmp_path, admin_tokens=()) as door:
             status, answer = await ask(door, "GET", "/v1/status", token="")
             assert (status, answer["error"]["code"]) == (403, "no_admin_token")
 
@@ -196,15 +197,28 @@ def test_a_reload_takes_over_secrets_and_keeps_the_rest(on_loop: Run, tmp_path: 
             node = msgspec.structs.replace(
                 old.node, client_tokens=("new",), peer_secrets=(b"new",), place="x"
             )
-            fresh = msgspec.structs.replace(old, node=node, admin_token="new admin", listen_client="h:1")
+            fresh = msgspec.structs.replace(
+                old, node=node, admin_tokens=("new admin", "another"), listen_client="h:1"
+            )
             service._load = lambda: fresh
-            assert await ask(door, "POST", "/v1/reload", {}) == (200, {"reloaded": True})
+            status, answer = await ask(door, "POST", "/v1/reload", {})
+            assert (status, answer["reloaded"]) == (200, True)
+            loaded = {
+                "client_tokens": [fingerprint("new")],
+                "peer_secrets": [fingerprint("new")],
+                "admin_tokens": [fingerprint("new admin"), fingerprint("another")],
+                "certificate": [],
+                "authorities": [],
+            }
+            assert answer["loaded"] == loaded
             taken = await door.node.next("reload")
             assert (taken.client_tokens, taken.peer_secrets) == (("new",), (b"new",))
             assert taken.place == "node-1"
             assert service.settings.listen_client == old.listen_client
             assert (await ask(door, "GET", "/v1/status"))[0] == 401
             assert (await ask(door, "GET", "/v1/status", token="new admin"))[0] == 200
+            status, facts = await ask(door, "GET", "/v1/status", token="another")
+            assert (status, facts["process"]["loaded"]) == (200, loaded)
 
     on_loop(scene())
 
@@ -264,7 +278,8 @@ def test_a_command_in_flight_is_done_once_for_all_who_give_it(on_loop: Run, tmp_
             while not begun:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             gate.set()
-            assert await asyncio.gather(*both) == [(200, {"reloaded": True})] * 2
+            told = {"reloaded": True, "loaded": door.service.loaded()}
+            assert await asyncio.gather(*both) == [(200, told)] * 2
             assert begun == [1]
 
     on_loop(scene())

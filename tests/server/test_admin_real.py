@@ -67,7 +67,7 @@ async def desk(
         node=node,
         listen_client="127.0.0.1:0",
         listen_admin="127.0.0.1:0",
-        admin_token=TOKEN,
+        admin_tokens=(TOKEN,),
         state_dir=folder,
         **fields,
     )

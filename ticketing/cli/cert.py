@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +12,9 @@ import typer
 
 from ticketing.cli.arguments import wants_json, whole_number
 from ticketing.cli.errors import CommandFailed, ExitCode, usage_error, warn
-from ticketing.cli.options import Node, Output, new_app
+from ticketing.cli.options import Node, Output, Yes, new_app
 from ticketing.cli.output import write_json, write_line, write_table
-from ticketing.cli.reloading import reload_node, shows_certificate, told
+from ticketing.cli.reloading import Reloaded, reload_node, told
 from ticketing.config.node_folder import place_name
 from ticketing.config.secret_files import nodes_of
 
@@ -77,8 +78,6 @@ def show(
 @app.command(epilog="Example: ticketing cert renew --dir ticketing-cluster --node 2")
 def renew(node: Node = None, folder: Dir = None, output: Output = "text") -> int:
     """Sign new certificates with the cluster's authority, and have the running nodes reload. Links are kept."""
-    from ticketing.config.certificate_files import renew as sign
-
     as_json = wants_json(output)
     nodes = _with_tls(folder)
     if node is not None:
@@ -86,23 +85,64 @@ def renew(node: Node = None, folder: Dir = None, output: Output = "text") -> int
         nodes = [loaded for loaded in nodes if loaded.settings.node.place == name]
         if not nodes:
             raise usage_error(f"--node: there is no {name} here")
-    now = datetime.datetime.now(datetime.UTC)
-    rows: list[dict[str, Any]] = []
-    outcomes = []
-    for loaded in nodes:
-        made = sign(loaded, loaded.file.absolute().parent.parent, now)
-        ends_ms = int(made.ends.timestamp() * 1000)
-        reloaded = shows_certificate(reload_node(loaded, "certificate renewed"), loaded, ends_ms)
-        outcomes.append(reloaded)
-        row = _row(loaded.settings.node.place, made, now) | {"reload": reloaded.outcome}
-        rows.append(row)
-        if not as_json:
-            write_line(f"{row['place']}: renewed until {_day(row['ends_ms'])}, {reloaded.outcome}")
+    rows, outcomes = renew_all(nodes)
     if as_json:
         write_json({"renewed": rows})
+    else:
+        for row in rows:
+            write_line(f"{row['place']}: renewed until {_day(row['ends_ms'])}, {row['reload']}")
     for line in told(outcomes):
         warn(line)
     return ExitCode.FAILURE if any(one.outcome == "refused" for one in outcomes) else ExitCode.DONE
+
+
+def renew_all(nodes: Sequence[LoadedNode]) -> tuple[list[dict[str, Any]], list[Reloaded]]:
+    """A new certificate for each node, one after the other; what `-o json` tells, and what each node made of it."""
+    from ticketing.config.certificate_files import renew as sign
+
+    now = datetime.datetime.now(datetime.UTC)
+    rows, outcomes = [], []
+    for loaded in nodes:
+        made = sign(loaded, loaded.file.absolute().parent.parent, now)
+        reloaded = reload_node(loaded, "certificate renewed")
+        outcomes.append(reloaded)
+        rows.append(_row(loaded.settings.node.place, made, now) | {"reload": reloaded.outcome})
+    return rows, outcomes
+
+
+@app.command(
+    "add-ca", epilog="Example: ticketing cert add-ca --dir ticketing-cluster (then use-ca, then remove-ca)"
+)
+def add_authority(folder: Dir = None, output: Output = "text") -> int:
+    """Make a new certificate authority and have it trusted beside the present one. It signs nothing yet."""
+    from ticketing.cli import cert_authority
+
+    as_json = wants_json(output)
+    return cert_authority.add(_with_tls(folder), as_json=as_json)
+
+
+@app.command("use-ca", epilog="Example: ticketing cert use-ca --dir ticketing-cluster")
+def use_authority(folder: Dir = None, yes: Yes = False, output: Output = "text") -> int:
+    """Have the new authority sign, first of all every node's certificate.
+
+    Exit code 9 where a node does not trust it yet.
+    """
+    from ticketing.cli import cert_authority
+
+    as_json = wants_json(output)
+    return cert_authority.use(_with_tls(folder), yes=yes, as_json=as_json)
+
+
+@app.command("remove-ca", epilog="Example: ticketing cert remove-ca --dir ticketing-cluster")
+def remove_authority(folder: Dir = None, yes: Yes = False, output: Output = "text") -> int:
+    """Trust the former authority no more. Exit code 10 where there is none.
+
+    Exit code 9 where a node does not show the certificate that lies here.
+    """
+    from ticketing.cli import cert_authority
+
+    as_json = wants_json(output)
+    return cert_authority.remove(_with_tls(folder), yes=yes, as_json=as_json)
 
 
 def _with_tls(folder: Path | None) -> list[LoadedNode]:

@@ -204,7 +204,7 @@ def secrets(nodes: Sequence[LoadedNode], client_token: str | None, admin: AdminF
                 for n in nodes
             },
         ),
-        ("admin tokens", {n.settings.node.place: frozenset((n.settings.admin_token,)) for n in nodes}),
+        ("admin tokens", {n.settings.node.place: frozenset(n.settings.admin_tokens) for n in nodes}),
     ):
         if len(set(values.values())) == 1:
             found.append(Finding("tokens", name, OK, f"equal in the files of {', '.join(values)}"))
@@ -228,7 +228,7 @@ def secrets(nodes: Sequence[LoadedNode], client_token: str | None, admin: AdminF
             detail = f"client.toml's token is not in the files of {', '.join(without)}"
             found.append(Finding("tokens", "client.toml", FAIL, detail, "`ticketing token list`"))
     if admin is not None:
-        without = [n.settings.node.place for n in nodes if n.settings.admin_token != admin.token]
+        without = [n.settings.node.place for n in nodes if admin.token not in n.settings.admin_tokens]
         if without:
             detail = f"admin.toml's token is not that of {', '.join(without)}"
             found.append(

@@ -34,6 +34,8 @@ class ExitCode(IntEnum):
     """The lease ran out while the command ran."""
     REMOVED = 12
     """The node was removed from the cluster."""
+    START_AGAIN = 13
+    """The node was stopped for another process to be started in its place."""
     NOT_EXECUTABLE = 126
     NOT_FOUND = 127
     INTERRUPTED = 130

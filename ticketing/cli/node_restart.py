@@ -1,7 +1,7 @@
 """`ticketing node restart`: one node after the other, each back in its place before the next goes.
 
-A node that runs from a folder of this machine is started again by this command, detached. Any other is stopped, and
-whatever supervises it (or a person) has to start it: this command waits for that.
+A node that runs from a folder of this machine is started again by this command, detached. Any other ends with the
+status that asks whatever supervises it to start it again, or a person does; this command waits for that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Restart:
             say(f"{place}: gave the lead to {after}")
         self._until_it_may_stop(place)
         home = None if self._supervised else home_here(self._folder, place)
-        stop_node(self._access, place, address, reason=self._reason)
+        stop_node(self._access, place, address, reason=self._reason, again=home is None)
         if home is not None:
             start_detached(home)
             say(f"{place}: stopped and started again; it asks for its place")

@@ -55,15 +55,25 @@ def stop(
     return ExitCode.DONE
 
 
-def stop_node(access: AdminAccess, place: str, address: str, *, reason: str) -> None:
+def stop_node(access: AdminAccess, place: str, address: str, *, reason: str, again: bool = False) -> None:
     """Stops one node with the leader's leave, and waits for the end of its process.
 
-    `CommandFailed` with the reason where there is no leave: then it goes on running.
+    `again`: whatever supervises it is to start it again. `CommandFailed` with the reason where there is no leave:
+    then it goes on running.
     """
-    body = {"place": place, "reason": reason, "id": new_id()}
+    body: dict[str, object] = {"place": place, "reason": reason, "id": new_id()}
     try:
         life = str(call(access, address, "GET", "/v1/status").get("incarnation"))
-        call(access, address, "POST", "/v1/leave", body, timeout_s=LEAVE_S)
+        try:
+            _leave(access, address, body | ({"again": True} if again else {}))
+        except AdminError as error:
+            if not again or error.code != "bad_request":
+                raise
+            warn(
+                f"{place} is of a former version and ends with status 0: where its supervisor leaves it alone then,"
+                " start it"
+            )
+            _leave(access, address, body)
     except AdminError as error:
         if error.code == "no_leave":
             raise CommandFailed(
@@ -72,6 +82,10 @@ def stop_node(access: AdminAccess, place: str, address: str, *, reason: str) -> 
             ) from None
         raise failed(error) from None
     wait_until_gone(access, place, address, life)
+
+
+def _leave(access: AdminAccess, address: str, body: object) -> None:
+    call(access, address, "POST", "/v1/leave", body, timeout_s=LEAVE_S)
 
 
 def wait_until_gone(

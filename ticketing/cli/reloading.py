@@ -1,14 +1,27 @@
-"""Telling running nodes to read their secrets and certificates anew."""
+"""Telling running nodes to read their secrets and certificates anew, and looking at what they have then.
+
+A node reloads the files of its own host. Whether these are the ones that were changed here is told by what it has
+loaded, by fingerprint, and by nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from ticketing.cli.admin_client import AdminAccess, AdminError, call
 from ticketing.cli.admin_leader import new_id
-from ticketing.config.load import LoadedNode
+from ticketing.config.load import LoadedNode, load_node
 from ticketing.node.settings import Place
+from ticketing.server.loaded import Loaded, loaded_certificates, loaded_secrets
+
+_NAMES = {
+    "client_tokens": "client tokens",
+    "peer_secrets": "peer secrets",
+    "admin_tokens": "admin tokens",
+    "certificate": "certificate",
+    "authorities": "authorities",
+}
 
 
 class Reloaded(NamedTuple):
@@ -16,45 +29,63 @@ class Reloaded(NamedTuple):
 
     place: str
     outcome: str
-    """`reloaded`; `unreachable`: it does not run, or elsewhere, or shows a certificate that has ended; `refused`;
-    `elsewhere`: it reads other files than these.
+    """`reloaded`: it has loaded what lies here. `elsewhere`: it has read its files, which are others than these.
+    `unknown`: it has read its files and does not say what is in them (a former version). `unreachable`: it does not
+    run, or on a host that is not reached, or shows a certificate that has ended. `refused`: it keeps what it had.
     """
     detail: str = ""
 
 
 def reload_node(loaded: LoadedNode, reason: str) -> Reloaded:
-    """Asks the node that a file configures, by what stands in that file."""
-    place = _place(loaded)
+    """Asks the node that a file configures, by what stood in that file, and compares with what stands there now."""
+    place = place_of(loaded)
     try:
-        call(_access(loaded), place.admin, "POST", "/v1/reload", {"id": new_id(), "reason": reason})
+        body = {"id": new_id(), "reason": reason}
+        answer = call(access_of(loaded), place.admin, "POST", "/v1/reload", body)
     except AdminError as error:
         outcome = "unreachable" if error.code in ("unreachable", "tls") else "refused"
         return Reloaded(place.name, outcome, str(error))
+    theirs = answer.get("loaded")
+    if not isinstance(theirs, dict):
+        return Reloaded(place.name, "unknown")
+    differing = [_NAMES[kind] for kind, own in loaded_here(loaded).items() if theirs.get(kind) != own]
+    if differing:
+        return Reloaded(place.name, "elsewhere", f"other {' and '.join(differing)} than in the files here")
     return Reloaded(place.name, "reloaded")
 
 
-def shows_certificate(reloaded: Reloaded, loaded: LoadedNode, ends_ms: int) -> Reloaded:
-    """Whether a node that has reloaded has the certificate that lies here, by its end: on another host it has not."""
-    if reloaded.outcome != "reloaded":
-        return reloaded
-    try:
-        process = call(_access(loaded), _place(loaded).admin, "GET", "/v1/status").get("process") or {}
-    except AdminError:
-        return reloaded
-    if process.get("certificate_ends_ms") in (None, ends_ms):
-        return reloaded
-    return reloaded._replace(outcome="elsewhere")
+def loaded_here(loaded: LoadedNode) -> Loaded:
+    """What a node would have loaded that reads the files here as they are now."""
+    settings = load_node(loaded.file).settings
+    return loaded_secrets(settings) | loaded_certificates(settings.tls)
 
 
-def _place(loaded: LoadedNode) -> Place:
+def loaded_there(loaded: LoadedNode) -> dict[str, Any]:
+    """What a node says that it has loaded now. `AdminError` where it does not answer or does not say."""
+    place = place_of(loaded)
+    process = call(access_of(loaded), place.admin, "GET", "/v1/status").get("process")
+    found = process.get("loaded") if isinstance(process, dict) else None
+    if not isinstance(found, dict):
+        raise AdminError("unknown", f"{place.admin}: does not say what it has loaded")
+    return found
+
+
+def place_of(loaded: LoadedNode) -> Place:
+    """The place that a node's file is for."""
     node = loaded.settings.node
     return next(place for place in node.places if place.name == node.place)
 
 
-def _access(loaded: LoadedNode) -> AdminAccess:
-    place = _place(loaded)
+def access_of(loaded: LoadedNode) -> AdminAccess:
+    """How to reach the node that a file configures."""
+    place = place_of(loaded)
     tls = "off" if loaded.settings.tls is None else str(loaded.settings.tls.ca)
     return AdminAccess(((place.name, place.admin),), loaded.settings.admin_token, tls)
+
+
+def have_it(reloaded: Iterable[Reloaded]) -> str:
+    """The places that have loaded what lies here, for a person; empty where none has."""
+    return ", ".join(one.place for one in reloaded if one.outcome == "reloaded")
 
 
 def told(reloaded: Sequence[Reloaded]) -> list[str]:
@@ -68,7 +99,13 @@ def told(reloaded: Sequence[Reloaded]) -> list[str]:
             )
         elif one.outcome == "elsewhere":
             lines.append(
-                f"{one.place} runs with other files, on another host: copy the changed ones there and reload it"
+                f"{one.place} has loaded {one.detail}: where it runs on another host, copy the changed ones there"
+                " and reload it"
+            )
+        elif one.outcome == "unknown":
+            lines.append(
+                f"{one.place} has read its files and does not say what is in them (a former version): where it runs"
+                " on another host, copy the changed ones there and reload it"
             )
         elif one.outcome == "refused":
             lines.append(f"{one.place} did not reload: {one.detail}")

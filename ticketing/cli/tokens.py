@@ -15,17 +15,18 @@ from typing import Annotated
 
 import typer
 
+from ticketing.cli.admin_client import AdminAccess, AdminError, call
 from ticketing.cli.arguments import wants_json
 from ticketing.cli.confirm import confirm
 from ticketing.cli.door import knock
 from ticketing.cli.errors import CommandFailed, ExitCode, say, usage_error, warn
 from ticketing.cli.options import Output, Yes, new_app
 from ticketing.cli.output import write_json, write_line, write_table
-from ticketing.cli.reloading import Reloaded, reload_node, told
+from ticketing.cli.reloading import Reloaded, have_it, reload_node, told
 from ticketing.client.tls import context
-from ticketing.config.client_file import Access, read_client_file
+from ticketing.config.client_file import Access, read_admin_file, read_client_file
 from ticketing.config.edit import replace_file, set_values
-from ticketing.config.layout import CLIENT_FILE
+from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE
 from ticketing.config.load import LoadedNode
 from ticketing.config.reader import read_secret_file, read_toml
 from ticketing.config.secret_files import (
@@ -40,8 +41,18 @@ from ticketing.config.secret_files import (
 
 app = new_app(no_args_is_help=True)
 
+_USER_FILES = {"client": CLIENT_FILE, "admin": ADMIN_FILE}
+"""By kind: the file of the cluster's folder that uses one of the tokens. Peer secrets are the nodes' own affair."""
+_USER_KEY = {"client": "client_config", "admin": "admin_config", "peer": "client_config"}
+_OPENS = {"client": "no session", "peer": "no link between nodes", "admin": "no admin plane"}
+
 Kind = Annotated[
-    str, typer.Option("--kind", metavar="KIND", help="client, or peer: what nodes prove themselves with.")
+    str,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="client; peer: what nodes prove themselves with; admin: what operators use.",
+    ),
 ]
 Dir = Annotated[
     Path | None,
@@ -51,12 +62,12 @@ Dir = Annotated[
 
 @app.callback(epilog="Example: ticketing token add")
 def token() -> None:
-    """Rotate client tokens and peer secrets without a pause: add, use, remove."""
+    """Rotate client tokens, peer secrets and the admin token without a pause: add, use, remove."""
 
 
 @app.command("list", epilog="Example: ticketing token list --dir ticketing-cluster")
 def list_tokens(kind: Kind = "client", folder: Dir = None, output: Output = "text") -> int:
-    """Which tokens each node accepts, by fingerprint, and which one client.toml uses."""
+    """Which tokens each node's file has, by fingerprint, and which one client.toml (admin.toml) uses."""
     as_json = wants_json(output)
     nodes = _nodes(kind, folder)
     used = _used(nodes, kind)
@@ -92,7 +103,7 @@ def add(
 ) -> int:
     """Let a further token in on every node of a folder, and have the running ones reload.
 
-    When every node of client.toml accepts it, client.toml is changed to it.
+    When every node accepts it, client.toml (admin.toml with --kind admin) is changed to it.
     """
     as_json = wants_json(output)
     nodes = _nodes(kind, folder)
@@ -103,12 +114,12 @@ def add(
     reloaded = _reload(nodes, f"{kind} token {fingerprint(secret)} added")
     switched = None
     missing: list[str] = []
-    client = _client_file(nodes)
-    if kind == "client" and client is not None:
-        missing = _closed_doors(read_client_file(client), secret)
+    user = _user_file(nodes, kind)
+    if user is not None:
+        missing = _closed_doors(user, kind, secret)
         if not missing:
-            _switch(client, secret)
-            switched = client
+            _switch(user, secret)
+            switched = user
     if as_json:
         write_json(
             {
@@ -116,41 +127,53 @@ def add(
                 "fingerprint": fingerprint(secret),
                 "changed": changed,
                 "nodes": [one._asdict() for one in reloaded],
-                "client_config": None if switched is None else str(switched),
+                _USER_KEY[kind]: None if switched is None else str(switched),
             }
         )
     else:
-        write_line(f"{kind} token {fingerprint(secret)} added on {', '.join(changed) or 'no further node'}")
+        files = f"the files of {', '.join(changed)}" if changed else "no further node's files"
+        write_line(f"{kind} token {fingerprint(secret)} added to {files}")
+        if loaded := have_it(reloaded):
+            write_line(f"loaded by {loaded}")
         if switched is not None:
             write_line(f"every node accepts it, and {switched} uses it now")
     for line in missing:
-        warn(f"client.toml was not changed: {line}")
+        assert user is not None
+        warn(f"{user.name} was not changed: {line}")
     if missing:
-        say(f"hint: when all accept it: ticketing token use {fingerprint(secret)}")
+        option = "" if kind == "client" else f" --kind {kind}"
+        say(f"hint: when all accept it: ticketing token use {fingerprint(secret)}{option}")
     return _end(reloaded)
 
 
 @app.command(epilog="Example: ticketing token use 3fa1c2d4")
 def use(
     name: Annotated[str, typer.Argument(metavar="TOKEN", help="The beginning of its fingerprint.")],
+    kind: Kind = "client",
     folder: Dir = None,
     output: Output = "text",
 ) -> int:
-    """Change client.toml to a token that every node accepts. Exit code 9 where one does not yet."""
+    """Change client.toml (admin.toml with --kind admin) to a token that every node accepts.
+
+    Exit code 9 where one does not yet.
+    """
     as_json = wants_json(output)
-    nodes = _nodes("client", folder)
+    nodes = _nodes(kind, folder)
+    if kind == "peer":
+        raise usage_error("peer secrets are used by the nodes alone: there is nothing to change")
     secret = _named(nodes, name)
-    client = _client_file(nodes)
-    if client is None:
-        raise CommandFailed("there is no client.toml beside the nodes' folders", ExitCode.USAGE)
-    missing = _closed_doors(read_client_file(client), secret)
+    user = _user_file(nodes, kind)
+    if user is None:
+        raise CommandFailed(f"there is no {_USER_FILES[kind]} beside the nodes' folders", ExitCode.USAGE)
+    missing = _closed_doors(user, kind, secret)
     if missing:
         raise CommandFailed("not every node accepts it: " + "; ".join(missing), ExitCode.UNHEALTHY)
-    _switch(client, secret)
+    _switch(user, secret)
     if as_json:
-        write_json({"fingerprint": fingerprint(secret), "client_config": str(client)})
+        write_json({"fingerprint": fingerprint(secret), _USER_KEY[kind]: str(user)})
     else:
-        write_line(f"{client} uses {fingerprint(secret)} now; give it to the hosts of programs")
+        to = "the hosts of programs" if kind == "client" else "the other operators"
+        write_line(f"{user} uses {fingerprint(secret)} now; give it to {to}")
     return ExitCode.DONE
 
 
@@ -161,7 +184,7 @@ def remove(
         typer.Argument(metavar="TOKEN", help="The beginning of its fingerprint.", show_default=False),
     ] = None,
     old: Annotated[
-        bool, typer.Option("--old", help="All but the one that client.toml uses (peer: but the newest).")
+        bool, typer.Option("--old", help="All but the one in use (peer: but the newest).")
     ] = False,
     kind: Kind = "client",
     folder: Dir = None,
@@ -176,20 +199,22 @@ def remove(
     used = _used(nodes, kind)
     if name is not None:
         gone = [_named(nodes, name)]
-        if gone[0] == used and kind == "client":
+        if gone[0] == used and kind in _USER_FILES:
             raise CommandFailed(
-                "client.toml uses that token", hint="change it first: `ticketing token use` or `token add`"
+                f"{_USER_FILES[kind]} uses that token",
+                hint="change it first: `ticketing token use` or `token add`",
             )
     else:
         if used is None:
             raise usage_error(
-                "which one is in use is not known: there is no client.toml here", hint="name the token"
+                f"which one is in use is not known: there is no {_USER_FILES[kind]} here",
+                hint="name the token",
             )
         gone = [value for node in nodes for value in node.values if value != used]
         gone = list(dict.fromkeys(gone))
     names = [fingerprint(value) for value in gone]
     if gone:
-        confirm(f"{', '.join(names)} will open no session any more.", yes=yes)
+        confirm(f"{', '.join(names)} will open {_OPENS[kind]} any more.", yes=yes)
     changed = [node.place for node in nodes if without_secrets(node, gone)]
     reloaded = _reload(nodes, f"{kind} tokens {', '.join(names)} removed") if changed else []
     if as_json:
@@ -202,7 +227,9 @@ def remove(
             }
         )
     elif changed:
-        write_line(f"{kind} token {', '.join(names)} removed from {', '.join(changed)}")
+        write_line(f"{kind} token {', '.join(names)} removed from the files of {', '.join(changed)}")
+        if loaded := have_it(reloaded):
+            write_line(f"loaded by {loaded}")
     if not changed:
         raise CommandFailed("no node here has such a token: nothing to remove", ExitCode.NOTHING_HELD)
     return _end(reloaded)
@@ -245,21 +272,39 @@ def _named(nodes: Sequence[NodeSecrets], name: str) -> str:
     return fitting[0]
 
 
-def _client_file(nodes: Sequence[NodeSecrets]) -> Path | None:
-    """`client.toml` of the cluster's folder."""
-    file = nodes[0].loaded.file.absolute().parent.parent / CLIENT_FILE
+def _user_file(nodes: Sequence[NodeSecrets], kind: str) -> Path | None:
+    """The file of the cluster's folder that uses such a token."""
+    if kind not in _USER_FILES:
+        return None
+    file = nodes[0].loaded.file.absolute().parent.parent / _USER_FILES[kind]
     return file if file.is_file() else None
 
 
 def _used(nodes: Sequence[NodeSecrets], kind: str) -> str | None:
     if kind == "peer":
         return nodes[0].values[-1] if nodes[0].values else None
-    client = _client_file(nodes)
-    return None if client is None else read_client_file(client).token
+    user = _user_file(nodes, kind)
+    if user is None:
+        return None
+    return read_client_file(user).token if kind == "client" else read_admin_file(user).token
 
 
-def _closed_doors(access: Access, secret: str) -> list[str]:
+def _closed_doors(user: Path, kind: str, secret: str) -> list[str]:
     """The nodes that do not let this token in, each with its reason."""
+    if kind == "client":
+        return _closed_to_clients(read_client_file(user), secret)
+    admin = read_admin_file(user)
+    found = []
+    for place, address in admin.nodes:
+        try:
+            call(AdminAccess(((place, address),), secret, admin.tls), address, "GET", "/v1/status")
+        except AdminError as error:
+            reason = "does not accept it yet" if error.code == "unauthorized" else str(error)
+            found.append(f"{place}: {reason}")
+    return found
+
+
+def _closed_to_clients(access: Access, secret: str) -> list[str]:
     made = context(access.tls, logging.getLogger("ticketing.quiet"))
     found = []
     for address in access.addrs:
@@ -272,12 +317,12 @@ def _closed_doors(access: Access, secret: str) -> list[str]:
     return found
 
 
-def _switch(client: Path, secret: str) -> None:
-    data = read_toml(client).data
+def _switch(user: Path, secret: str) -> None:
+    data = read_toml(user).data
     if data.get("token_file"):
-        replace_file(client.parent / str(data["token_file"]), secret.encode() + b"\n")
+        replace_file(user.parent / str(data["token_file"]), secret.encode() + b"\n")
     else:
-        set_values(client, {"token": secret})
+        set_values(user, {"token": secret})
 
 
 def _reload(nodes: Sequence[NodeSecrets], reason: str) -> list[Reloaded]:

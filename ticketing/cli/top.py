@@ -107,7 +107,11 @@ def _frame(access: AdminAccess, want: object, count: int, *, as_json: bool, asci
         freshness = Freshness(age, old=age is None, paused=False, interval_s=1.0)
         for line in frame(board, asked, freshness, width, glyphs, rows=count):
             write_line(line)
-    return ExitCode.DONE if reading.view.served else ExitCode.UNREACHABLE
+    if reading.view.served:
+        return ExitCode.DONE
+    refused = any(node.error_code in ("unauthorized", "tls") for node in reading.nodes if node.error)
+    nobody = not any(node.answers for node in reading.nodes)
+    return ExitCode.REFUSED if refused and nobody else ExitCode.UNREACHABLE
 
 
 def _seconds(text: str) -> float:

@@ -43,14 +43,14 @@ class Shown(NamedTuple):
 
 def read_certificates(path: Path) -> list[Shown]:
     """Every certificate of a PEM file; `ConfigError` where there is none that can be read."""
-    return [_shown(path, certificate) for certificate in _load(path)]
+    return [_shown(path, certificate) for certificate in load_certificates(path)]
 
 
 def node_certificate(loaded: LoadedNode, now: datetime.datetime) -> Shown:
     """A node's own certificate with everything that its peers or clients would object to."""
     files = loaded.settings.tls
     assert files is not None, "only where there is TLS"
-    certificate = _load(files.certificate)[0]
+    certificate = load_certificates(files.certificate)[0]
     shown = _shown(files.certificate, certificate)
     node = loaded.settings.node
     place = next(place for place in node.places if place.name == node.place)
@@ -58,7 +58,7 @@ def node_certificate(loaded: LoadedNode, now: datetime.datetime) -> Shown:
     for name, address in (("clients", place.client), ("peers", place.peer), ("operators", place.admin)):
         if address and not certifies(shown.names, parse_address(address).host):
             faults.append(f"does not name {parse_address(address).host}, which {name} dial")
-    if not any(_signed_by(certificate, authority) for authority in _load(files.ca)):
+    if not any(signed_by(certificate, authority) for authority in load_certificates(files.ca)):
         faults.append(f"is not signed by an authority in {files.ca}")
     if not _belongs(certificate, files.key):
         faults.append(f"does not belong to the key {files.key}")
@@ -69,16 +69,8 @@ def renew(loaded: LoadedNode, cluster: Path, now: datetime.datetime) -> Shown:
     """Signs a new certificate, with a new key, for a node and puts both in place; names that it had are kept."""
     files = loaded.settings.tls
     assert files is not None, "only where there is TLS"
+    authority = signing_authority(cluster)
     folder = cluster / AUTHORITY_FOLDER
-    key = folder / "ca.key"
-    try:
-        authority = Pem((folder / "ca.pem").read_bytes(), key.read_bytes())
-    except OSError as error:
-        raise wrong(
-            f"cannot be read ({reason(error)})",
-            file=Path(error.filename or key),
-            hint="run this where the cluster's certificate authority is kept",
-        ) from None
     node = loaded.settings.node
     place = next(place for place in node.places if place.name == node.place)
     hosts = list(certificate_hosts(place))
@@ -87,15 +79,36 @@ def renew(loaded: LoadedNode, cluster: Path, now: datetime.datetime) -> Shown:
     try:
         pair = make_node_certificate(authority, place.name, hosts, now)
     except (ValueError, TypeError) as error:
-        raise wrong(f"cannot sign with it: {error}", file=key) from None
-    authorities = _load(files.ca) if files.ca.is_file() else []
+        raise wrong(f"cannot sign with it: {error}", file=folder / "ca.key") from None
+    authorities = load_certificates(files.ca) if files.ca.is_file() else []
     made = x509.load_pem_x509_certificate(pair.certificate)
-    if not any(_signed_by(made, known) for known in authorities):
+    if not any(signed_by(made, known) for known in authorities):
         raise wrong(f"does not hold the authority {folder / 'ca.pem'}: nobody would trust it", file=files.ca)
     # The key first: in between a running node sees a pair that does not match, and keeps the one that it has.
     replace_file(files.key, pair.key)
     replace_file(files.certificate, pair.certificate)
     return _shown(files.certificate, made)
+
+
+def signing_authority(cluster: Path) -> Pem:
+    """The authority that signs for a cluster: its key, and of the certificates beside that the one that belongs to it.
+
+    `ConfigError` where they are not here, or none belongs to the key.
+    """
+    folder = cluster / AUTHORITY_FOLDER
+    key, file = folder / "ca.key", folder / "ca.pem"
+    try:
+        found = Pem(file.read_bytes(), key.read_bytes())
+    except OSError as error:
+        raise wrong(
+            f"cannot be read ({reason(error)})",
+            file=Path(error.filename or key),
+            hint="run this where the cluster's certificate authority is kept",
+        ) from None
+    for certificate in load_certificates(file):
+        if _belongs(certificate, key):
+            return found._replace(certificate=certificate.public_bytes(serialization.Encoding.PEM))
+    raise wrong(f"belongs to no certificate in {file}", file=key)
 
 
 def _dates(shown: Shown, now: datetime.datetime) -> list[str]:
@@ -111,7 +124,8 @@ def authority_faults(shown: Shown, now: datetime.datetime) -> tuple[str, ...]:
     return tuple(_dates(shown, now))
 
 
-def _load(path: Path) -> list[x509.Certificate]:
+def load_certificates(path: Path) -> list[x509.Certificate]:
+    """Every certificate of a PEM file; `ConfigError` where there is none that can be read."""
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
@@ -139,7 +153,8 @@ def _shown(path: Path, certificate: x509.Certificate) -> Shown:
     )
 
 
-def _signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -15,7 +15,7 @@ from ticketing.config.node_folder import node_files
 from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import TomlFile, read_toml
 
-SECRET_KEYS = frozenset(("client_tokens", "peer_secrets", "admin_token", "token"))
+SECRET_KEYS = frozenset(("client_tokens", "peer_secrets", "admin_token", "admin_tokens", "token"))
 
 
 class Checked(NamedTuple):

@@ -53,7 +53,7 @@ def load_node(path: Path, *, rejoin: bool | None = None) -> LoadedNode:
     places = check_places(file, model.cluster)
     _check_place(file, model)
     listen = listen_addresses(file, model, places)
-    tokens, secrets, admin_token = _secrets(file, model, standalone=len(places) == 1)
+    tokens, secrets, admin_tokens = _secrets(file, model, standalone=len(places) == 1)
     tls = _tls(file, model)
     _check_exposure(file, model, places, listen, tls=tls is not None, tokens=bool(tokens))
     _check_timing(file, model)
@@ -86,7 +86,7 @@ def load_node(path: Path, *, rejoin: bool | None = None) -> LoadedNode:
         listen_admin=listen[2],
         state_dir=file.beside(model.node.state).absolute(),
         tls=tls,
-        admin_token=admin_token,
+        admin_tokens=admin_tokens,
         metrics_open=model.admin.metrics_open,
         chronyc=model.clock.chronyc,
         log_format=model.log.format,
@@ -129,15 +129,14 @@ def _check_place(file: TomlFile, model: NodeFile) -> None:
 
 def _secrets(
     file: TomlFile, model: NodeFile, *, standalone: bool
-) -> tuple[tuple[str, ...], tuple[bytes, ...], str]:
-    """Client tokens, peer secrets and the admin token, from the file itself or from files of their own."""
+) -> tuple[tuple[str, ...], tuple[bytes, ...], tuple[str, ...]]:
+    """Client tokens, peer secrets and admin tokens, from the file itself or from files of their own."""
     table = model.secrets
     tokens = _either(file, "client_tokens", table.client_tokens, table.client_tokens_file)
     peers = _either(file, "peer_secrets", table.peer_secrets, table.peer_secrets_file)
-    admins = _either(
-        file, "admin_token", (table.admin_token,) if table.admin_token else (), table.admin_token_file
-    )
-    if any((table.client_tokens, table.peer_secrets, table.admin_token)):
+    here = ((table.admin_token,) if table.admin_token else ()) + table.admin_tokens
+    admins = _either(file, "admin_token", here, table.admin_token_file)
+    if any((table.client_tokens, table.peer_secrets, here)):
         file.check_mode(file.path)
     for number, token in enumerate(tokens, start=1):
         if not token:
@@ -152,10 +151,10 @@ def _secrets(
         file.problem("secrets.peer_secrets", "has more than two: the one in use, and one being rotated out")
     if not peers and not standalone and not table.peer_secrets_file:
         file.problem("secrets.peer_secrets", "is missing: nodes prove themselves to each other with it")
-    admin = admins[0] if admins else ""
-    if admin and len(admin) < SECRET_CHARS_MIN:
-        file.problem("secrets.admin_token", f"is shorter than {SECRET_CHARS_MIN} characters")
-    return tokens, tuple(secret.encode() for secret in peers), admin
+    if any(len(admin) < SECRET_CHARS_MIN for admin in admins):
+        key = "admin_tokens" if len(table.admin_token) >= SECRET_CHARS_MIN else "admin_token"
+        file.problem(f"secrets.{key}", f"is shorter than {SECRET_CHARS_MIN} characters")
+    return tokens, tuple(secret.encode() for secret in peers), admins
 
 
 def _either(file: TomlFile, key: str, here: tuple[str, ...], path: str) -> tuple[str, ...]:

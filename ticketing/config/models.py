@@ -79,6 +79,8 @@ class SecretsTable(msgspec.Struct, frozen=True, kw_only=True):
     """The first is used to prove, each is accepted: two while one is rotated."""
     peer_secrets_file: str = ""
     admin_token: str = ""
+    admin_tokens: tuple[str, ...] = ()
+    """Further ones that open the admin plane as well, while the token is rotated."""
     admin_token_file: str = ""
 
 

@@ -26,7 +26,6 @@ from ticketing.config.cluster_folder import certificate_hosts, make_folder, writ
 from ticketing.config.edit import Scalar, set_values
 from ticketing.config.layout import (
     ADMIN_FILE,
-    AUTHORITY_FOLDER,
     CLIENT_FILE,
     FORMER_FOLDER,
     NODE_FILE,
@@ -246,18 +245,11 @@ def _listen(place: Place) -> dict[str, Scalar | list[str]]:
 
 
 def _sign(draft: Path, cluster: Path, loaded: LoadedNode, old: Place, new: Place) -> None:
-    from ticketing.config.certificates import Pem, make_node_certificate
+    from ticketing.config.certificate_files import signing_authority
+    from ticketing.config.certificates import make_node_certificate
 
     assert loaded.settings.tls is not None, "only with TLS"
-    folder = cluster / AUTHORITY_FOLDER
-    key = folder / "ca.key"
-    if not key.is_file():
-        raise wrong(
-            "no such file: the new node needs a certificate of its own",
-            file=key,
-            hint="run this where the cluster's certificate authority is kept",
-        )
-    authority = Pem((folder / "ca.pem").read_bytes(), key.read_bytes())
+    authority = signing_authority(cluster)
     hosts = tuple(dict.fromkeys((*certificate_hosts(new), *certificate_hosts(old))))
     pair = make_node_certificate(authority, new.name, hosts, datetime.datetime.now(datetime.UTC))
     make_folder(draft / TLS_FOLDER)

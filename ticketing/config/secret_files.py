@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +11,29 @@ from ticketing.config.layout import CLUSTER_FOLDER, NODE_FILE
 from ticketing.config.load import LoadedNode, load_node
 from ticketing.config.node_folder import node_files
 from ticketing.config.problems import ConfigError, Problem, wrong
+from ticketing.server.loaded import fingerprint
 
-KINDS = {"client": "client_tokens", "peer": "peer_secrets"}
+__all__ = [
+    "KINDS",
+    "NodeSecrets",
+    "fingerprint",
+    "nodes_of",
+    "read_secrets",
+    "with_secret",
+    "without_secrets",
+]
+
+KINDS = {"client": "client_tokens", "peer": "peer_secrets", "admin": "admin_token"}
 """What may be rotated, and its key under `[secrets]`."""
 
 PEER_SECRETS_MAX = 2
-_FINGERPRINT = 12
+
+
+_WITHOUT = {
+    "client": "everybody is let in",
+    "peer": "nodes could not prove themselves to each other",
+    "admin": "nobody could operate the node",
+}
 
 
 class NodeSecrets(NamedTuple):
@@ -31,11 +47,6 @@ class NodeSecrets(NamedTuple):
     def place(self) -> str:
         """The node's place."""
         return self.loaded.settings.node.place
-
-
-def fingerprint(secret: str) -> str:
-    """A name for a secret that gives nothing away: the beginning of its SHA-256, in hex."""
-    return hashlib.sha256(secret.encode()).hexdigest()[:_FINGERPRINT]
 
 
 def nodes_of(here: Path, folder: Path | None, environment: Mapping[str, str]) -> list[LoadedNode]:
@@ -67,10 +78,12 @@ def read_secrets(nodes: Sequence[LoadedNode], kind: str) -> list[NodeSecrets]:
     found = []
     for loaded in nodes:
         node = loaded.settings.node
-        values = (
-            node.client_tokens if kind == "client" else tuple(value.decode() for value in node.peer_secrets)
-        )
-        found.append(NodeSecrets(loaded, kind, values))
+        values = {
+            "client": node.client_tokens,
+            "peer": tuple(value.decode() for value in node.peer_secrets),
+            "admin": loaded.settings.admin_tokens,
+        }
+        found.append(NodeSecrets(loaded, kind, values[kind]))
     return found
 
 
@@ -95,10 +108,10 @@ def without_secrets(secrets: NodeSecrets, old: Sequence[str]) -> bool:
         return False
     if not left:
         raise wrong(
-            "would be left without any: then everybody is let in",
+            "would be left without any: then " + _WITHOUT[secrets.kind],
             file=secrets.loaded.file,
             key=f"secrets.{KINDS[secrets.kind]}",
-            hint="add the new one first: `ticketing token add`",
+            hint=f"add the new one first: `ticketing token add --kind {secrets.kind}`",
         )
     _write(secrets, left)
     return True
@@ -110,6 +123,13 @@ def _write(secrets: NodeSecrets, values: Sequence[str]) -> None:
     own = getattr(secrets.loaded.model.secrets, f"{key}_file")
     if own:
         replace_file(file.parent / own, "".join(f"{value}\n" for value in values).encode())
+    elif secrets.kind == "admin":
+        further = {"secrets.admin_tokens": list(values[1:])} if values[1:] or _has_further(secrets) else {}
+        set_values(file, {"secrets.admin_token": values[0], **further})
     else:
         set_values(file, {f"secrets.{key}": list(values)})
     load_node(file)
+
+
+def _has_further(secrets: NodeSecrets) -> bool:
+    return bool(secrets.loaded.model.secrets.admin_tokens)

@@ -134,7 +134,8 @@ _SECRETS = """
 # the clients, remove the old one.
 client_tokens = [{client_token}]
 {peer}
-# Opens the admin plane of this node: status, replacing nodes, revoking locks.
+# Opens the admin plane of this node: status, replacing nodes, revoking locks. While it is rotated a further one
+# stands in admin_tokens (a list).
 admin_token = {admin_token}
 """
 

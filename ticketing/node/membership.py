@@ -35,7 +35,18 @@ from ticketing.node.membership_messages import (
     decode_membership,
     encode,
 )
-from ticketing.node.rejoin import AppliedReport, LeaderAt, Rejoin, Stop, Taken, refusal, removed
+from ticketing.node.rejoin import (
+    FAILED,
+    REMOVED,
+    START_AGAIN,
+    AppliedReport,
+    LeaderAt,
+    Rejoin,
+    Stop,
+    Taken,
+    refusal,
+    removed,
+)
 from ticketing.node.replacement import not_leading
 from ticketing.node.settings import OperatorCommand, S
 from ticketing.node.shell import Link
@@ -76,6 +87,8 @@ class Membership:
         self._leave_asked: list[Callable[[bool, str], None]] = []
         """Operators who wait to be told whether this process goes."""
         self._ending = False
+        self._again = False
+        """Whether the process is stopped for another one to be started in its place."""
         self._joining = ""
         """The id of the domain that has taken this process in, while its record is being written."""
         self._leavers: dict[int, int] = {}
@@ -337,7 +350,9 @@ class Membership:
             return
         self._ending = True
         self._tell_leave(reason, given=True)
-        node.shell.log("error" if status else "info", "stopping", reason=reason)
+        if not status and self._again:
+            status, reason = START_AGAIN, f"{reason}; to be started again"
+        node.shell.log("error" if status in (FAILED, REMOVED) else "info", "stopping", reason=reason)
         node.clients.close_all("shutting_down")
         node.shell.stop(status, reason)
 
@@ -569,6 +584,7 @@ class Membership:
         leaving = self._leaving
         if not force and leaving is not None and leaving.stays:
             # An operator has asked whether it may go; now it is told to.
+            self._again = False
             self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
             return
         if force or self.stopping:
@@ -582,12 +598,16 @@ class Membership:
         self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
         self._go_on_leaving(self._leaving, now_ns)
 
-    def leave(self, now_ns: int, told: Callable[[bool, str], None]) -> None:
-        """Stops if leave is given within a few seconds, else stays. `told` once: whether it goes, and why (not)."""
+    def leave(self, now_ns: int, told: Callable[[bool, str], None], *, again: bool = False) -> None:
+        """Stops if leave is given within a few seconds, else stays. `told` once: whether it goes, and why (not).
+
+        `again`: for whatever supervises the process to start it again, which its exit status says.
+        """
         node = self._node
         self._leave_asked.append(told)
         if self.stopping:
             return
+        self._again = again
         if node.raft is None or node.settings.standalone:
             self.begin_stop(now_ns, force=False)
             return
@@ -602,6 +622,7 @@ class Membership:
 
     def _stay(self, reason: str) -> None:
         self._leaving = None
+        self._again = False
         self.stopping = self._node.clients.stopping = False
         self._node.shell.log("info", "no leave was given, so it stays", reason=reason)
         self._tell_leave(reason, given=False)

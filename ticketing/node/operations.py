@@ -216,8 +216,11 @@ class Operations:
         if refused is not None:
             raise CannotError("no_transfer", _TRANSFER.get(refused, refused))
 
-    def leave(self, place: str | None, told: Callable[[bool, str], None]) -> None:
-        """This process stops if the leader gives leave within some seconds, else it stays: `told` which, once."""
+    def leave(self, place: str | None, told: Callable[[bool, str], None], *, again: bool = False) -> None:
+        """This process stops if the leader gives leave within some seconds, else it stays: `told` which, once.
+
+        `again`: its exit status asks whatever supervises it to start it again.
+        """
         node = self._node
         self._check_own(place)
         now_ns = node.turn()
@@ -231,7 +234,7 @@ class Operations:
             if refused is not None:
                 told(False, refused)
                 return
-        node.membership.leave(now_ns, told)
+        node.membership.leave(now_ns, told, again=again)
 
     def stop_at_once(self, place: str | None) -> None:
         """This process ends without anybody's leave."""

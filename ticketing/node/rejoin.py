@@ -31,6 +31,10 @@ REPORT_EVERY_NS = 1 * S
 
 REMOVED = 12
 """Exit status of a process that is not to be started again (command line: exit codes)."""
+START_AGAIN = 13
+"""Exit status of a process that an operator told to stop for a new one to take its place: what supervises it starts
+that, though it stopped in good order.
+"""
 FAILED = 1
 
 

@@ -165,7 +165,7 @@ def check_exposure(settings: ServerSettings, log: Log) -> None:
     doors = (
         ("client", settings.listen_client, bool(settings.node.client_tokens), "client tokens"),
         ("peer", settings.listen_peer, bool(settings.node.peer_secrets), "a peer secret"),
-        ("admin", settings.listen_admin, bool(settings.admin_token), "an admin token"),
+        ("admin", settings.listen_admin, bool(settings.admin_tokens), "an admin token"),
     )
     for what, address, guarded, guard in doors:
         if not address:

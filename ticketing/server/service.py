@@ -17,6 +17,7 @@ from ticketing.node.shell import Shell
 from ticketing.server.chrony import follow
 from ticketing.server.faults import Faults
 from ticketing.server.listening import ListenError, bind_all, close_all, join_address, port_of, split_address
+from ticketing.server.loaded import Loaded, loaded_certificates, loaded_secrets
 from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
 from ticketing.server.settings import ServerSettings
@@ -125,6 +126,7 @@ class Service:
         self.shell = AsyncioShell(self._loop, settings.state_dir, log)
         if settings.tls is not None:
             self.shell.tls = TlsContexts(settings.tls)
+        self._certificates = loaded_certificates(settings.tls)
         self.node = make_node(self.settings.node, self.shell)
         log.audited = self._audited
         self.shell.attach(
@@ -194,7 +196,7 @@ class Service:
         """
         async with self._reloading:
             try:
-                fresh, contexts = await self._read_anew()
+                fresh, contexts, certificates = await self._read_anew()
             except Exception as error:  # whatever is wrong with a file: the old settings stay in force
                 self.reload_fault = str(error)
                 self.log("error", "reload failed, the former settings stay", reason=str(error))
@@ -205,8 +207,9 @@ class Service:
                 peer_secrets=fresh.node.peer_secrets,
             )
             self.settings = msgspec.structs.replace(
-                self.settings, node=node_settings, admin_token=fresh.admin_token, tls=fresh.tls
+                self.settings, node=node_settings, admin_tokens=fresh.admin_tokens, tls=fresh.tls
             )
+            self._certificates = certificates
             self.shell.tls = contexts
             self.node.reload(node_settings)
             self.reload_fault = None
@@ -214,7 +217,7 @@ class Service:
             await self._check_certificate()
             return None
 
-    async def _read_anew(self) -> tuple[ServerSettings, TlsContexts | None]:
+    async def _read_anew(self) -> tuple[ServerSettings, TlsContexts | None, Loaded]:
         fresh = self.settings
         if self._load is not None:
             fresh = await self._loop.run_in_executor(None, self._load)
@@ -223,7 +226,7 @@ class Service:
         contexts = None
         if fresh.tls is not None:
             contexts = await self._loop.run_in_executor(None, TlsContexts, fresh.tls)
-        return fresh, contexts
+        return fresh, contexts, await self._loop.run_in_executor(None, loaded_certificates, fresh.tls)
 
     async def _watch_files(self) -> None:
         while True:
@@ -282,7 +285,8 @@ class Service:
             self.node,
             self.log,
             Faults(self.log),
-            token=lambda: self.settings.admin_token,
+            tokens=lambda: self.settings.admin_tokens,
+            loaded=self.loaded,
             process_facts=self._process_facts,
             reload=self.reload,
             metrics_open=self.settings.metrics_open,
@@ -313,7 +317,12 @@ class Service:
             "certificate_ends_ms": self.certificate_ends_ms,
             "certificate_fault": self.certificate_fault,
             "reload_fault": self.reload_fault,
+            "loaded": self.loaded(),
         }
+
+    def loaded(self) -> Loaded:
+        """Which secrets and certificates are in force, by fingerprint."""
+        return loaded_secrets(self.settings) | self._certificates
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._loop.create_task(work)

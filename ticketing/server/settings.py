@@ -49,7 +49,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: no admin plane."""
     state_dir: Path
     tls: TlsFiles | None = None
-    admin_token: str = ""
+    admin_tokens: tuple[str, ...] = ()
+    """Each opens the admin plane: two while one is rotated. None: it stays shut."""
     metrics_open: bool = False
     """`/metrics` needs no token."""
     chronyc: str = ""
@@ -60,3 +61,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     insecure: bool = False
     """Listen beyond loopback without TLS or without tokens: only where told so explicitly."""
     limits: ShellLimits = ShellLimits()
+
+    @property
+    def admin_token(self) -> str:
+        """The first of them, or empty."""
+        return self.admin_tokens[0] if self.admin_tokens else ""

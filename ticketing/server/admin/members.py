@@ -56,6 +56,8 @@ class LeaveBody(msgspec.Struct, forbid_unknown_fields=True):
 
     place: str | None = None
     force: bool = False
+    again: bool = False
+    """Whatever supervises the process is to start it again."""
     reason: str = ""
     id: str = ""
 
@@ -132,7 +134,7 @@ class MemberPages:
                 if not told.done():
                     told.set_result((given, why))
 
-            self._node.operations.leave(body.place, tell)
+            self._node.operations.leave(body.place, tell, again=body.again)
             try:
                 async with asyncio.timeout(LEAVE_WITHIN_S):
                     given, why = await told

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from aiohttp import web
@@ -71,7 +71,8 @@ class AdminPlane:
         log: Log,
         faults: Faults,
         *,
-        token: Callable[[], str],
+        tokens: Callable[[], Sequence[str]],
+        loaded: Callable[[], Mapping[str, object]],
         process_facts: Callable[[], dict[str, object]],
         reload: Callable[[], Awaitable[str | None]],
         metrics_open: bool = False,
@@ -79,7 +80,8 @@ class AdminPlane:
         self._node = node
         self._log = log
         self._faults = faults
-        self._token = token
+        self._tokens = tokens
+        self._loaded = loaded
         self._process_facts = process_facts
         self._reload = reload
         self._open = _OPEN | {"/metrics"} if metrics_open else _OPEN
@@ -146,14 +148,18 @@ class AdminPlane:
             return error_answer(RefusedError(500, "internal", "the node could not answer; its log says why"))
 
     async def _authorize(self, request: web.Request) -> None:
-        token = self._token()
-        if not token:
+        tokens = self._tokens()
+        if not tokens:
             raise RefusedError(
                 403, "no_admin_token", "this node has no admin token", "set secrets.admin_token in node.toml"
             )
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         shown = given.strip().encode("utf-8", "surrogateescape")  # as aiohttp reads bytes that are no UTF-8
-        if scheme.lower() != "bearer" or not hmac.compare_digest(shown, token.encode()):
+        found = False
+        for token in tokens:
+            # Each is compared, found or not: the time tells nothing about which one it was.
+            found |= hmac.compare_digest(shown, token.encode())
+        if scheme.lower() != "bearer" or not found:
             path = request.path[:PATH_SHOWN_MAX]
             self._log("warning", "admin token refused", remote=request.remote or "", path=path)
             await asyncio.sleep(REFUSAL_DELAY_S)
@@ -195,7 +201,7 @@ class AdminPlane:
 
         async def do() -> dict[str, object]:
             _refuse_if(await self._reload(), "no_reload")
-            return {"reloaded": True}
+            return {"reloaded": True, "loaded": self._loaded()}
 
         return await self._commands.once(request, body.id, body.reason, do)
 
