@@ -281,7 +281,7 @@ def test_a_second_replacement_of_a_place_gets_a_folder_of_its_own(written: Calla
     ("spoil", "host", "message"),
     [
         ("folder", None, "no such file: the new node's is made from it"),
-        ("key", None, "the new node needs a certificate of its own"),
+        ("key", None, "ca.key: cannot be read"),
         ("", "0.0.0.0", "every address of a machine"),
         ("", "a:1", "only the host; the ports stay"),
         ("target", None, "was not prepared for a replacement"),
