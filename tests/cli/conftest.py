@@ -30,6 +30,7 @@ def planes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Planes]:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with running() as found:
         found.statuses(facts(1), facts(2), facts(3))
+        found.on("GET", "/v1/checksum", {"index": "40", "checksum": "00112233445566ff", "held": 2})
         monkeypatch.chdir(found.write_files(tmp_path / "cluster"))
         yield found
 

@@ -188,7 +188,13 @@ def facts(number: int, *, leads: int = 1, **more: Any) -> dict[str, Any]:
                 for other in others
             ],
         },
-        "raft": {"term": "7", "commit_index": "40", "redundancy": 1, "members": []},
+        "raft": {
+            "term": "7",
+            "commit_index": "40",
+            "applied_index": "40",
+            "redundancy": 1,
+            "members": [],
+        },
         "locks": {"held": 2, "next_token": "9"},
         "process": {"client_connections_max": 60_000},
     }

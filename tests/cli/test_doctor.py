@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Tell
-from tests.cli.planes import Planes, facts
+from tests.cli.planes import Asked, Planes, Reply, error, facts
 from ticketing.cli import doctor_checks as checks
 from ticketing.cli.admin_client import AdminError, Answer
 from ticketing.cli.doctor_checks import Finding
@@ -246,3 +246,65 @@ def test_silence_and_nobody_are_told_apart(listener: socket.socket) -> None:
     assert knock(address, "t", None, within_s=0.05) == Knock("unreachable", "no answer in time")
     listener.close()
     assert knock(address, "t", None).detail == "connection refused"
+
+
+class TestReplicas:
+    """All members are asked for their state's checksum at one index (field report F086)."""
+
+    def finding(self, tell: Tell, code: int = 0) -> dict[str, Any]:
+        ended, out, _ = tell("doctor", "-o", "json")
+        assert ended == code
+        (found,) = [row for row in json.loads(out)["findings"] if row["check"] == "state"]
+        return found  # type: ignore[no-any-return]
+
+    def test_equal_states_are_well(self, planes: Planes, tell: Tell) -> None:
+        found = self.finding(tell)
+        assert (found["verdict"], found["subject"]) == ("ok", "replicas")
+        assert found["detail"] == "node-1, node-2, node-3 are equal at index 40, 2 locks held"
+
+    def test_one_that_differs_is_a_failure_with_every_nodes_checksum(
+        self, planes: Planes, tell: Tell
+    ) -> None:
+        other = {"index": "40", "checksum": "ffffffffffffffff", "held": 2}
+        planes.on("GET", "/v1/checksum", other, "node-3")
+        found = self.finding(tell, 9)
+        assert found["verdict"] == "fail"
+        assert "differ at index 40: node-1 00112233445566ff, " in found["detail"]
+        assert "node-3 ffffffffffffffff" in found["detail"]
+
+    def test_while_entries_come_a_later_index_is_asked_for_until_all_meet(
+        self, planes: Planes, tell: Tell
+    ) -> None:
+        asked_for: list[int] = []
+
+        def busy(asked: Asked) -> Reply:
+            """Each node is a little further than the one before, unless it can wait for the index."""
+            at = int(asked.query["at"])
+            asked_for.append(at)
+            now = 1000 + 10 * int(asked.place[-1])
+            return {"index": str(max(at, now)), "checksum": "00112233445566ff", "held": 2}
+
+        planes.on("GET", "/v1/checksum", busy)
+        assert self.finding(tell)["verdict"] == "ok"
+        assert asked_for[:3] == [40, 40, 40]
+        assert len(set(asked_for[3:])) == 1
+        assert asked_for[3] > 1030
+
+    def test_nodes_that_never_meet_and_former_versions_are_worth_a_look(
+        self, planes: Planes, tell: Tell
+    ) -> None:
+        planes.on("GET", "/v1/checksum", {"index": "7", "checksum": "00112233445566ff", "held": 2}, "node-1")
+        found = self.finding(tell)
+        assert (found["verdict"], found["detail"]) == (
+            "warn",
+            "were never met at the same index (node-1 at 7, node-2 at 40, node-3 at 40)",
+        )
+        planes.on("GET", "/v1/checksum", error(404, "not_found", "nothing at /v1/checksum"), "node-1")
+        found = self.finding(tell)
+        assert found["verdict"] == "warn"
+        assert "cannot be compared: node-1" in found["detail"]
+
+    def test_a_member_that_is_alone_is_not_compared(self, planes: Planes, tell: Tell) -> None:
+        planes.statuses(facts(1), facts(2, raft=None), facts(3, raft=None))
+        out = tell("doctor", "-o", "json")[1]
+        assert "state" not in {row["check"] for row in json.loads(out)["findings"]}

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Tell
+from tests.cli.planes import Planes
 from ticketing.cli.errors import CommandFailed, ExitCode
 from ticketing.cli.obtain import Ask, obtain
 from ticketing.client import IndeterminateCancelledError, TicketError
@@ -22,12 +25,14 @@ class Broker:
         self._took_s = took_s
         self.now_s = 100.0
         self.waits: list[float] = []
+        self.reached_for_s = 0.0
         self.cancels_answered = False
 
     def clock_s(self) -> float:
         return self.now_s
 
-    async def wait_ready(self, _within_s: float) -> bool:
+    async def wait_ready(self, within_s: float) -> bool:
+        self.reached_for_s += within_s
         if isinstance(self._ready, TicketError):
             raise self._ready
         return self._ready
@@ -132,3 +137,37 @@ async def test_leaving_the_queue_is_no_failure_to_be_tried_again() -> None:
     with pytest.raises(asyncio.CancelledError):
         await run(broker)
     assert broker.waits == [10]
+
+
+@pytest.mark.parametrize("wait_s", [0, 1, 9])
+async def test_a_cluster_that_may_still_answer_gets_five_seconds_to_be_reached(wait_s: float) -> None:
+    broker = Broker(ready=False)
+    with pytest.raises(CommandFailed) as failed:
+        await run(broker, wait_s)
+    assert failed.value.code == ExitCode.UNREACHABLE
+    assert broker.reached_for_s == max(wait_s, 5)
+
+
+def refusing() -> str:
+    """An address on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        host, port = once.getsockname()
+    return f"{host}:{port}"
+
+
+def test_where_every_address_refuses_it_ends_with_its_wait_and_names_them(planes: Planes, tell: Tell) -> None:
+    first, second = refusing(), refusing()
+    code, out, err = tell("acquire", "k", "--wait", "1", "--addr", f"{first},{second}")
+    assert (code, out) == (7, "")
+    line = err.splitlines()[0]
+    assert line.startswith("error: no leader was reached within 1 s at ")
+    for address in (first, second):
+        assert f"{address} (cannot connect: " in line
+
+
+def test_an_address_that_is_silent_may_still_answer(planes: Planes, tell: Tell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        code, _, err = tell("acquire", "k", "--wait", "0", "--addr", f"{refusing()},{host}:{port}")
+    assert code == 7
+    assert "no banner of the server within 3 s" in err

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -37,6 +38,7 @@ ASYNCHRONOUS, BLOCKING = EXAMPLES.pop("The client library")
 (THREAD_POOL,) = EXAMPLES.pop("In a thread pool")
 NOTEBOOK = EXAMPLES.pop("In a notebook")
 (AIOHTTP,) = EXAMPLES.pop("In an aiohttp application")
+(FASTAPI,) = EXAMPLES.pop("In a FastAPI application")
 (TELEMETRY,) = EXAMPLES.pop("Telemetry")
 PUBLISHED = """
 from saro_ticketing import TicketBroker
@@ -167,6 +169,29 @@ async def test_the_example_works_in_an_aiohttp_handler(new_server: MakeServer) -
         refused = await client.post("/seats/7")
         assert refused.status == 503
         assert (await refused.text()).startswith("busy: ")
+    await turns()
+    assert not server.open_sessions
+
+
+async def test_the_example_works_in_a_fastapi_handler(new_server: MakeServer) -> None:
+    fastapi = pytest.importorskip("fastapi", reason="of the extra `test`: install it anew")
+    httpx = pytest.importorskip("httpx", reason="of the extra `test`: install it anew")
+    server = await new_server()
+    locks = LockServer(server)
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compiled(FASTAPI, server.address), names)  # type: ignore[arg-type]
+    app = names["app"]
+    assert isinstance(app, fastapi.FastAPI)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://seats")
+    async with app.router.lifespan_context(app), client:
+        answers = await asyncio.gather(*[client.post("/seats/7") for _ in range(10)])
+        assert [answer.status_code for answer in answers] == [200] * 10
+        assert sorted(answer.json()["token"] for answer in answers) == list(range(1, 11))
+        assert locks.holder(b"seat/7") is None
+        server.answer = lambda asked: asked.busy()
+        refused = await client.post("/seats/7")
+        assert refused.status_code == 503
+        assert refused.json()["detail"].startswith("busy: ")
     await turns()
     assert not server.open_sessions
 

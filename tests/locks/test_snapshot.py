@@ -15,6 +15,7 @@ from tests.locks.table_twin import (
     filled,
     in_token_order,
 )
+from ticketing.locks.checksum import TableChecksum
 from ticketing.locks.commands import Cancel, Extend, Turn
 from ticketing.locks.held import SECOND_NS
 from ticketing.locks.restore import BadSnapshot, SnapshotLoader
@@ -44,6 +45,8 @@ class Reading:
         self.clock_ns = clock_ns
         self.stamps = {held.token: held.stamp_ns for held in table.held.values()}
         self.reader = table.begin_snapshot()
+        self.reckoning = TableChecksum(table)
+        self.reckoned: int | None = None
         self.slices: list[bytes] = []
         self.done = False
 
@@ -52,10 +55,13 @@ class Reading:
         self.done = not data
         if data:
             self.slices.append(data)
+        if self.reckoned is None:
+            self.reckoned = self.reckoning.step(max_records)
 
     def check(self) -> LockTable:
-        while not self.done:
+        while not self.done or self.reckoned is None:
             self.go_on(2)
+        assert self.reckoned == self.checksum, "in slices as in one piece"
         loaded = load(self.reader, self.slices, self.clock_ns)
         assert loaded.checksum() == self.checksum
         check_orders(loaded)

@@ -114,6 +114,10 @@ def watching(operator: Operator) -> None:
     assert "held/0" in said, said
     assert "gate open" in said
     operator.until(lambda: operator.machines.run("ticketing", "doctor").status == 0, "nothing is wrong")
+    findings = operator.ask("doctor")["findings"]
+    (replicas,) = [found for found in findings if found["check"] == "state"]
+    assert replicas["verdict"] == "ok", replicas  # compared while locks are taken and given back
+    assert "are equal at index" in replicas["detail"]
 
 
 def losing_a_node(operator: Operator, load: Load) -> None:

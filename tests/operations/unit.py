@@ -28,7 +28,7 @@ class Unit(NamedTuple):
     stop_s: float
 
     def starts_again(self, status: int) -> bool:
-        """Whether a process that ended by itself is started again. `status`: as Python has it, negative for a signal."""
+        """Whether a process that ended by itself is started again. `status`: negative for a signal."""
         if status in self.always:
             return True
         if status in self.never:

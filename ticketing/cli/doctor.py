@@ -13,6 +13,7 @@ from ticketing.cli import doctor_checks as checks
 from ticketing.cli.admin_client import AdminAccess, ask_all
 from ticketing.cli.arguments import wants_json
 from ticketing.cli.doctor_checks import FAIL, OK, WARN, Finding
+from ticketing.cli.doctor_replicas import replicas
 from ticketing.cli.errors import ExitCode, say
 from ticketing.cli.options import AdminConfig, Config, Output, new_app
 from ticketing.cli.output import write_json, write_line, write_table
@@ -82,6 +83,7 @@ def examine(
     found += checks.peer_ports(peers.items())
     if peers or any(answer.facts is not None for answer in answers):
         found += checks.clocks(answers, time.time_ns() // 1_000_000)
+    found += replicas(AdminAccess(admin.nodes, admin.token, admin.tls), answers)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +15,10 @@ from ticketing.client import Ticket, TicketBroker, TicketError
 from ticketing.config.client_file import Access
 
 REACH_S = 5.0
-"""However short the wait: the cluster gets this long to be reached, since that is no waiting for the lock."""
+"""However short the wait: a cluster that may still answer gets this long to be reached, since that is no waiting for
+the lock.
+"""
+REACH_STEP_S = 0.25
 
 
 class Ask(NamedTuple):
@@ -27,16 +31,20 @@ class Ask(NamedTuple):
 
 
 class _Reasons(logging.Handler):
-    """Keeps what the library last said of each address, for the moment when it explains a failure."""
+    """Keeps why there is no session with an address, as the library last told it."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.DEBUG)
         self.by_address: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Told by the library."""
-        address, _, reason = record.getMessage().partition(": ")
-        self.by_address[address] = reason.partition("; next try")[0]
+        address, _, text = record.getMessage().partition(": ")
+        reason, failed, _ = text.partition("; next try")
+        if failed:
+            self.by_address[address] = reason
+        elif text.startswith("session open"):
+            self.by_address.pop(address, None)
 
 
 _reasons = _Reasons()
@@ -47,8 +55,11 @@ def open_broker(access: Access, *, debug: bool = False, name: str = "ticketing")
     logger = logging.getLogger("ticketing.client")
     logger.addHandler(_reasons)
     logger.propagate = False
+    logger.setLevel(logging.DEBUG)
     if debug:
-        logger.addHandler(logging.StreamHandler())
+        shown = logging.StreamHandler()
+        shown.setLevel(logging.WARNING)
+        logger.addHandler(shown)
     try:
         return TicketBroker(list(access.addrs), token=access.token, tls=access.tls, name=name, logger=logger)
     except TicketError as error:
@@ -56,15 +67,26 @@ def open_broker(access: Access, *, debug: bool = False, name: str = "ticketing")
 
 
 async def reach(broker: TicketBroker, access: Access, within_s: float) -> None:
-    """Until a session to a serving leader stands; `CommandFailed` where the time is up or we are not let in."""
+    """Until a session to a serving leader stands; `CommandFailed` where the time is up or we are not let in.
+
+    Where every address has refused a session the time is `within_s`, else at least `REACH_S`: a leader may be elected.
+    """
+    further_s = max(REACH_S - within_s, 0.0)
+    steps = [within_s, *[REACH_STEP_S] * math.ceil(further_s / REACH_STEP_S)]
+    waited_s = 0.0
     try:
-        ready = await broker.wait_ready(within_s)
+        for step_s in steps:
+            if await broker.wait_ready(step_s):
+                return
+            waited_s += step_s
+            if all(addr in _reasons.by_address for addr in access.addrs):
+                break
     except TicketError as error:
         raise failure(error, access) from None
-    if not ready:
+    else:
         whys = [f"{addr} ({_reasons.by_address.get(addr, 'does not lead')})" for addr in access.addrs]
         raise CommandFailed(
-            f"no leader was reached within {within_s:g} s at {', '.join(whys)}",
+            f"no leader was reached within {waited_s:g} s at {', '.join(whys)}",
             ExitCode.UNREACHABLE,
             hint="`ticketing status` tells how the nodes are",
         )
@@ -79,7 +101,7 @@ async def obtain(
     answered: until then it might still be granted. A wait of 0 is one try.
     """
     deadline_s = clock_s() + ask.wait_s
-    await reach(broker, access, max(ask.wait_s, REACH_S))
+    await reach(broker, access, ask.wait_s)
     told = False
     while True:
         left_s = max(deadline_s - clock_s(), 0.0)

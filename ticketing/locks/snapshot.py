@@ -78,6 +78,11 @@ class SnapshotReader(TokenWalk):
 
     def next_slice(self, max_records: int) -> bytes:
         """The next held keys, at most `max_records`, for `SnapshotLoader.feed`; b"" when all were told."""
+        records = self.next_records(max_records)
+        return _encoder.encode(records) if records else b""
+
+    def next_records(self, max_records: int) -> list[HeldRecord]:
+        """The same as values; none when all were told."""
         assert max_records > 0
         records: list[HeldRecord] = []
         saved, saved_tokens = self._saved, self._saved_tokens
@@ -97,9 +102,9 @@ class SnapshotReader(TokenWalk):
         self.at = live
         if not records:
             self.close()
-            return b""
+            return records
         self._done_token = records[-1][1]
-        return _encoder.encode(records)
+        return records
 
     def leaving(self, held: Held) -> None:
         """Saves `held` where it was not told yet."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Sequence
-from hashlib import blake2b
 from typing import NamedTuple
 
-import msgspec
-
 from ticketing.locks import lists
+from ticketing.locks.checksum import TableChecksum
 from ticketing.locks.commands import ANY_RENEWAL, Cancel, Extend, LockCommand, Revoke, Turn
 from ticketing.locks.held import DETACHED, LEASE_MAX_S, SECOND_NS, Held, sentinel
 from ticketing.locks.held_keys import HeldKeys
@@ -28,6 +26,7 @@ NO_EFFECT = -1
 ADMIN_IDS_MAX = 1_024
 NAMES_SHARED_MAX = 4_096
 TOKEN_LIMIT = 1 << 62
+CHECKSUM_SLICE = 1_000
 
 
 class Revocation(NamedTuple):
@@ -43,7 +42,6 @@ class Revocation(NamedTuple):
 
 _NO_KEYS: frozenset[bytes] = frozenset()
 _FOREVER_NS = 1 << 62
-_encoder = msgspec.msgpack.Encoder()
 
 __all__ = ["ADMIN_IDS_MAX", "NO_EFFECT", "TOKEN_LIMIT", "Held", "LockTable"]
 
@@ -267,13 +265,10 @@ class LockTable:
 
     def checksum(self) -> int:
         """64 bits over all replicated state, stamps not among it: equal on all nodes at equal index. O(n)."""
-        digest = blake2b(digest_size=8)
-        encode = _encoder.encode
-        digest.update(encode((self.next_token, self.ring.to_bytes(), list(self.admin_ids))))
-        for held in self.held.values():
-            ownership = (held.key, held.token, held.renewal, held.owner, held.name)
-            digest.update(encode((ownership, held.lease, held.granted_wall_ms)))
-        return int.from_bytes(digest.digest(), "big")
+        reckoning = TableChecksum(self)
+        while (found := reckoning.step(CHECKSUM_SLICE)) is None:
+            pass
+        return found
 
     def dismantle(self, limit: int) -> bool:
         """Frees at most `limit` records of a table that was replaced; True once nothing is left.

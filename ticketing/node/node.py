@@ -19,6 +19,7 @@ from ticketing.locks.restore import BadSnapshot
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
 from ticketing.node import clock_messages
+from ticketing.node.checksums import Checksums
 from ticketing.node.clients import Clients
 from ticketing.node.clock_health import ClockHealth, read_together
 from ticketing.node.events import EventLog
@@ -94,6 +95,7 @@ class Node:
         Identity).
         """
         self.snapshots = SnapshotTraffic(self)
+        self.checksums = Checksums()
         self._replaced: list[LockTable] = []
         self._closing: list[tuple[Desk, list[DeskSession]]] = []
         """Desks of leads that are over whose waiters are still being told so, in slices, and the sessions that
@@ -245,6 +247,8 @@ class Node:
             elif entry.kind == EntryKind.CONFIGURATION:
                 self.membership.configuration_applied(state.take_ended(), now_ns)
                 self.set_targets()
+            if entry.index >= self.checksums.next_index:
+                self.checksums.applied(state)
 
     def next_deadline_ns(self) -> int:
         """When `tick` is due at the latest."""
@@ -258,7 +262,8 @@ class Node:
             if due_ns is not None:
                 # What is due and could not be done for want of room does not become possible by haste.
                 deadline_ns = min(deadline_ns, max(due_ns, self._seen_ns + MS))
-        if self._work_left or self.snapshots.busy or self._replaced or self._closing:
+        busy = self.snapshots.busy or self.checksums.busy
+        if self._work_left or busy or self._replaced or self._closing:
             deadline_ns = min(deadline_ns, self._seen_ns + RETRY_NS)
         return deadline_ns
 
@@ -270,6 +275,8 @@ class Node:
             raft.tick(now_ns)
             self._drop_ended_lead(raft, now_ns)
         self.snapshots.step(now_ns)
+        if self.checksums.busy and self.state is not None:
+            self.checksums.step(self.state, now_ns, self.shell.elapsed_ns)
         if self._replaced and self._replaced[-1].dismantle(DISMANTLE_SLICE):
             self._replaced.pop()
         if now_ns >= self._housekeeping_ns:
@@ -444,6 +451,7 @@ class Node:
         """Drops membership and all state (the operator forms a new domain, spec 9)."""
         if self.lead is not None:
             self._stand_down(self.lead, self._seen_ns)
+        self.checksums.drop()
         if self.state is not None:
             self._replaced.append(self.state.table)
         self.raft = None
@@ -680,6 +688,7 @@ class Node:
     def take_state(self, state: ReplicatedState) -> None:
         """A snapshot's state takes the place of our own; Raft knows of it already."""
         assert self.state is not None
+        self.checksums.drop()
         self.retire(self.state.table)
         self.state = state
         self._take_up(state)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ticketing.locks.commands import Revoke, Turn
 from ticketing.locks.desk import LOST
 from ticketing.locks.table import NO_EFFECT, LockTable
-from ticketing.node.asked import CannotError, need_governing, need_lead
+from ticketing.node.asked import CannotError, need_governing, need_lead, need_state
+from ticketing.node.checksums import Told
 from ticketing.node.governing import Announced
 from ticketing.node.leave import FIRST_SECOND_NS
 from ticketing.node.liveness import redundancy
@@ -235,6 +236,12 @@ class Operations:
                 told(False, refused)
                 return
         node.membership.leave(now_ns, told, again=again)
+
+    def checksum(self, index: int, told: Told) -> None:
+        """The checksum of this node's whole state at an index, or where it stands if that is passed or not reached."""
+        node = self._node
+        now_ns = node.turn()
+        node.checksums.ask(need_state(node), index, now_ns, told)
 
     def stop_at_once(self, place: str | None) -> None:
         """This process ends without anybody's leave."""

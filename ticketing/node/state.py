@@ -96,7 +96,11 @@ class ReplicatedState:
 
     def checksum(self) -> int:
         """Equal on all nodes at equal index (stamps lie outside)."""
-        return self.table.checksum() ^ zlib.crc32(self.domain.shown.encode() + self.members.encode())
+        return self.table.checksum() ^ self.checksum_without_table()
+
+    def checksum_without_table(self) -> int:
+        """What `checksum` has beside the table's."""
+        return zlib.crc32(self.domain.shown.encode() + self.members.encode())
 
 
 def formed_state(first: FirstState, now_ns: int) -> tuple[ReplicatedState, Base]:

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from ticketing.node.asked import CannotError
+from ticketing.node.checksums import StateChecksum
 from ticketing.server.admin.answers import (
     TOKEN_LIMIT,
     RefusedError,
@@ -33,6 +34,7 @@ from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
 
 BODY_BYTES_MAX = 64 * 1024
+INDEX_LIMIT = 1 << 63
 REFUSAL_DELAY_S = 1.0
 """A wrong token is answered this late."""
 KEEPALIVE_S = 15.0
@@ -93,6 +95,7 @@ class AdminPlane:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/v1/status", self._status)
         app.router.add_get("/v1/clock", self._clock)
+        app.router.add_get("/v1/checksum", self._checksum)
         app.router.add_post("/v1/form", self._form)
         app.router.add_post("/v1/reload", self._reload_all)
         LockPages(node, self._commands).add_to(app.router)
@@ -185,6 +188,22 @@ class AdminPlane:
     async def _clock(self, request: web.Request) -> web.Response:
         query_of(request)
         return answer(self._node.reports.clock())
+
+    async def _checksum(self, request: web.Request) -> web.Response:
+        index = whole_of("at", query_of(request, "at")["at"] or "0", INDEX_LIMIT)
+        told: asyncio.Future[StateChecksum | None] = asyncio.get_running_loop().create_future()
+
+        def tell(found: StateChecksum | None) -> None:
+            if not told.done():
+                told.set_result(found)
+
+        self._node.operations.checksum(index, tell)
+        found = await told
+        if found is None:
+            raise RefusedError(409, "no_checksum", "the state was replaced meanwhile: ask again")
+        return answer(
+            {"index": str(found.applied_index), "checksum": f"{found.checksum:016x}", "held": found.held}
+        )
 
     async def _form(self, request: web.Request) -> web.Response:
         body = await body_of(request, FormBody)
