@@ -24,11 +24,12 @@ from ticketing.client import Event, EventKind, IndeterminateCancelledError, Tick
 from ticketing.config.client_file import read_client_file
 from ticketing.fencing import StaleTokenError
 
-WORKERS = 14
-HOT_KEYS = 6
+WORKERS = 16
+HOT_KEYS = 8
 COLD_KEYS = 300
+HOT_SHARE = 0.45
 CONNECTIONS = 3
-PAUSE_S = 0.12
+PAUSE_S = 0.06
 """On average, between two turns of a worker."""
 WRITE_SHARE = 0.35
 S = 1e9
@@ -240,7 +241,7 @@ def _hot(rng: Random) -> str:
 
 
 def _key(rng: Random) -> str:
-    return _hot(rng) if rng.random() < 0.6 else f"cold-{rng.randrange(COLD_KEYS)}"
+    return _hot(rng) if rng.random() < HOT_SHARE else f"cold-{rng.randrange(COLD_KEYS)}"
 
 
 def main(arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -155,6 +156,31 @@ def test_a_fault_of_the_plane_is_an_error_and_not_the_end(on_loop: Run, tmp_path
             assert (status, answer["error"]["code"]) == (500, "internal")
             assert "internal fault" in door.logged()
             assert not door.shell.outcome.done()
+
+    on_loop(scene())
+
+
+@pytest.mark.parametrize("request_first", [True, False])
+def test_whoever_is_gone_before_it_was_looked_at_is_no_fault(
+    on_loop: Run, tmp_path: Path, request_first: bool
+) -> None:
+    """A request and the end of its connection in one turn of the loop; and an end right after the beginning."""
+
+    async def scene() -> None:
+        async with plane(tmp_path) as door:
+            await ask(door, "GET", "/livez")  # the plane is there
+            assert door.service.admin is not None
+            gone = connections_module.AdminConnection(door.service.admin._connections, "10.0.0.9:1", None)
+            gone.opened()
+            if request_first:
+                await asyncio.sleep(0)
+                gone.received(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            gone.lost(ConnectionResetError())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            gc.collect()  # what nobody retrieved is told of when it is collected
+            assert await ask(door, "GET", "/livez") == (200, {"live": True})
+            assert "internal fault" not in door.logged()
 
     on_loop(scene())
 

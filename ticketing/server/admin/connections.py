@@ -91,7 +91,9 @@ class AdminConnection(Connection):
         self.connections.gone(self)
         http, self._http = self._http, None
         if http is not None:
-            http.connection_lost(exc)
+            # aiohttp's task has to get what it was told of before: it breaks where a request, or the connection
+            # itself, is taken away again in the turn that brought it.
+            self._loop.call_soon(http.connection_lost, exc)
 
 
 class PlainTransport(asyncio.Transport):
