@@ -7,27 +7,35 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, told_status
+
+SERVES_S = 60.0
 
 
 class Clusters:
-    """Two that nobody harms, one of them with TLS; and one for those who kill and stop nodes, one at a time."""
+    """One with TLS that nobody harms; one for those who kill and stop nodes, one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made: dict[str, Cluster] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def calm(self, tls: bool) -> Cluster:
+    async def calm(self) -> Cluster:
         """Serves when it is returned."""
-        return await self._cluster("tls" if tls else "calm", ("--tls",) if tls else ())
+        return await self._cluster("calm", ("--tls",))
+
+    async def term(self) -> int:
+        """Of the calm cluster's lead."""
+        leader = await self._made["calm"].leader(within_s=SERVES_S)
+        term: int = (await told_status(leader))["raft"]["term"]
+        return term
 
     @contextlib.asynccontextmanager
     async def to_harm(self) -> AsyncIterator[Cluster]:
         """Whole when it is given; for one at a time."""
         async with self._locks.setdefault("turn", asyncio.Lock()):
             cluster = await self._cluster("harmed", ())
-            await cluster.whole()
+            await cluster.whole(within_s=SERVES_S)
             try:
                 yield cluster
             finally:
@@ -44,7 +52,7 @@ class Clusters:
                 cluster = await asyncio.to_thread(Cluster, self._folder / name, 3, options)
                 self._made[name] = cluster
                 cluster.start()
-                await cluster.leader()
+                await cluster.leader(within_s=SERVES_S)
             return cluster
 
     def logs(self) -> str:

@@ -138,10 +138,13 @@ class Broker:
 class Play:
     """One performance of a scenario with one library."""
 
-    def __init__(self, driver: Driver, folder: Path, clusters: Clusters) -> None:
+    def __init__(self, driver: Driver, folder: Path, clusters: Clusters, number: int) -> None:
         self._driver = driver
         self._folder = folder
         self._clusters = clusters
+        self._number = number
+        self._term = 0
+        """Of the lead under which a scenario with a calm cluster began."""
         self._servers: list[Server] = []
         self._brokers: list[Broker] = []
         self._own: list[Driver] = []
@@ -213,9 +216,19 @@ class Play:
         self._folder.mkdir(exist_ok=True)
         return self._folder / name
 
-    async def cluster(self, *, tls: bool = False) -> Cluster:
-        """A real cluster that nobody harms: keys are this scenario's own."""
-        return await self._clusters.calm(tls)
+    async def cluster(self) -> Cluster:
+        """A real cluster, with TLS, that nobody harms; keys are to be this scenario's own, see `key`."""
+        cluster = await self._clusters.calm()
+        self._term = await self._clusters.term()
+        return cluster
+
+    def key(self, name: str) -> str:
+        """A key of this performance's own."""
+        return f"{name}-{self._number}"
+
+    async def lead_changed(self) -> bool:
+        """Whether the calm cluster had an election meanwhile, which ends much of what was under way."""
+        return self._term != 0 and await self._clusters.term() != self._term
 
     @contextlib.asynccontextmanager
     async def cluster_to_harm(self) -> AsyncIterator[Cluster]:

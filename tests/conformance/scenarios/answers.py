@@ -74,7 +74,7 @@ async def an_acquire_unanswered_five_seconds_after_its_wait_is_indeterminate(pla
     acquire = broker.acquire(wait=1)
     asked = await server.next("Q")
     assert await acquire.kind() == "indeterminate"
-    assert 5.9 < now() - began < 11
+    assert 5.9 < now() - began < 21
     await asked.session.over()
     assert (await server.next("C")).frame.number == asked.frame.number
 
@@ -89,7 +89,7 @@ async def an_acquire_unanswered_two_seconds_after_another_leader_is_indeterminat
     first.name_leader(second.address)
     second.name_leader(second.address)
     assert await acquire.kind() == "indeterminate"
-    assert 1.9 < now() - named < 8
+    assert 1.9 < now() - named < 18
     await asked.session.over()
     cancel = await second.next("C")
     assert cancel.frame.number == asked.frame.number
@@ -105,7 +105,7 @@ async def the_claim_of_the_new_leader_itself_is_enough(play: Play) -> None:
     named = now()
     second.name_leader(second.address)
     assert await acquire.kind() == "indeterminate"
-    assert 1.9 < now() - named < 8
+    assert 1.9 < now() - named < 18
     await asked.session.over()
 
 
@@ -133,7 +133,7 @@ async def a_session_silent_for_ten_seconds_is_lost(play: Play) -> None:
     asked = await server.next("Q")
     assert await acquire.kind() == "indeterminate"
     # From the last byte of the server on, which was its first line.
-    assert 9.8 < await asked.session.over() - asked.session.connected_at < 16
+    assert 9.8 < await asked.session.over() - asked.session.connected_at < 26
 
 
 @scenario("3 Server to client: keep-alive where nothing was written for 3 s")

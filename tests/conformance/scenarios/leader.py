@@ -152,15 +152,14 @@ async def further_vs_are_asked_again_after_growing_pauses(play: Play) -> None:
     began = now()
     acquire = broker.acquire(wait=3)
     assert await acquire.kind() == "timeout"
-    assert 2.8 < now() - began < 8
+    assert 2.8 < now() - began < 15
     owners = [request.frame.number for request in server.log]
     assert len(set(owners)) == len(owners)
-    # 10, 20, 40, 80, 160, then 200 ms at most: no fewer than about 15 without a busy machine; no more than
-    # a quarter of each pause would allow.
+    # 0, 10, 20, 40, 80, 160, then 200 ms at most: about 20, where the machine is not busy; with a quarter of each
+    # pause it were 70.
     assert 4 <= len(owners) <= 70, len(owners)
     waits = [request.frame.wait for request in server.log]
     assert waits == sorted(waits, reverse=True)
-    assert waits[-1] == 1
 
 
 @scenario("10: a try without wait is asked a second time at most")

