@@ -158,7 +158,7 @@ def test_whoever_sits_where_the_leader_is_said_to_be_has_to_prove_itself_like_an
     peer = next(peer for peer in life.peers.reachable() if peer.place == teller.place.name)
     lie = JoinAnswer(life.incarnation, Verdict.NOT_LEADING, "", leader.place.name, "stray:6225")
     link = FakeLink(other, "", inbound=True, purpose="peer")
-    other.call(lambda: life.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(lie)))
+    other.call(lambda: life.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(lie), cluster.world.now_ns))
     cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
     refused = [facts for _, event, facts in other.lines if event == "peer link refused"]
     assert {(facts["remote"], facts["reason"]) for facts in refused} == {("stray:6225", "wrong_secret")}

@@ -76,6 +76,11 @@ class Proposals:
         """Whether `take_pending` would return anything."""
         return bool(self.pending or self._cancels)
 
+    @property
+    def pending_bytes(self) -> int:
+        """What `take_pending` would return takes at most, encoded."""
+        return self._untaken
+
     def take_pending(self, now_ns: int) -> list[LockCommand]:
         """The commands of this turn, each once, to be proposed as one entry right after this call.
 

@@ -145,8 +145,14 @@ class LockTable:
         assert 0 < lease <= LEASE_MAX_S, turn
         assert token < TOKEN_LIMIT, token
         self.next_token = token + 1
-        name = self.share_name(turn.name)
-        new = Held(key, token, 0, owner, name, lease, self._share_wall_ms(turn.wall_ms), stamp_ns)
+        name = self._names.get(turn.name)
+        if name is None:
+            name = self.share_name(turn.name)
+        wall_ms = turn.wall_ms
+        if wall_ms != self._wall_ms:
+            self._wall_ms = wall_ms
+        # One number is kept for all grants of one moment, which come one after another.
+        new = Held(key, token, 0, owner, name, lease, self._wall_ms, stamp_ns)
         if held is None:
             self.held.add(new)
             self.queue_due(new)
@@ -179,12 +185,6 @@ class LockTable:
                 names.clear()
             shared = names[name] = name
         return shared
-
-    def _share_wall_ms(self, wall_ms: int) -> int:
-        """The one number kept for the grants of one moment, which come one after another."""
-        if wall_ms != self._wall_ms:
-            self._wall_ms = wall_ms
-        return self._wall_ms
 
     # --- expiry order
 

@@ -7,6 +7,7 @@ from collections import deque
 from ticketing.locks.codec import ENTRY_OVERHEAD_MAX, encode_commands, size_of
 from ticketing.locks.commands import LockCommand
 from ticketing.locks.desk import Desk, DeskLimits
+from ticketing.locks.waiting import NEVER_NS
 from ticketing.node.clock_health import ClockHealth
 from ticketing.node.settings import NodeSettings
 from ticketing.node.state import ReplicatedState
@@ -15,8 +16,8 @@ from ticketing.raft.types import MS
 
 WALL_PER_MS = 1_000_000
 
-ENTRY_BYTES_MAX = 192 * 1024
-"""A turn that proposes more than this makes several entries: none fills a peer frame or Raft's window alone."""
+ENTRY_BYTES_MAX = 64 * 1024
+"""A turn that proposes more than this makes several entries: none takes long to apply, or fills Raft's window alone."""
 OVERHEAD_SHARE = 256
 """One byte in so many is kept for what several entries of one turn cost beside their data."""
 
@@ -24,7 +25,18 @@ OVERHEAD_SHARE = 256
 class Lead:
     """One term's leadership. It is dropped whole when the lead ends, so nothing of it outlives the term."""
 
-    __slots__ = ("_clock", "_entries", "_raft", "_settings", "_state", "desk", "serving", "since_ns", "term")
+    __slots__ = (
+        "_clock",
+        "_entries",
+        "_raft",
+        "_settings",
+        "_state",
+        "desk",
+        "due_ns",
+        "serving",
+        "since_ns",
+        "term",
+    )
 
     def __init__(
         self, raft: Raft, state: ReplicatedState, clock: ClockHealth, settings: NodeSettings, now_ns: int
@@ -36,6 +48,8 @@ class Lead:
         self._settings = settings
         self.term = raft.term
         self.since_ns = now_ns
+        self.due_ns = 0
+        """When `run_due` is to be called; also with every housekeeping, since what it rests on can change by itself."""
         self.serving = False
         """The state of all former leaders is applied here and the lead is confirmed: requests may be answered."""
         self._entries: deque[tuple[list[LockCommand], bytes]] = deque()
@@ -71,8 +85,7 @@ class Lead:
         if not self.serving or self._entries:
             desk.room = desk.reserved_room = 0
             return
-        room = raft.room(reserved=False)
-        reserved = raft.room(reserved=True) - room
+        room, reserved = raft.rooms()
         desk.room = max(0, room - room // OVERHEAD_SHARE - ENTRY_OVERHEAD_MAX)
         desk.reserved_room = max(0, reserved - reserved // OVERHEAD_SHARE - ENTRY_OVERHEAD_MAX)
 
@@ -85,7 +98,9 @@ class Lead:
         return self._clock.gate(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
 
     def run_due(self, now_ns: int) -> None:
-        """Waits that are over and leases that ran out."""
+        """Waits that are over, leases that ran out, and what was left of earlier slices, where `due_ns` has come."""
+        if now_ns < self.due_ns:
+            return
         desk = self.desk
         raft = self._raft
         configuration = raft.configuration
@@ -94,10 +109,20 @@ class Lead:
         )
         desk.run_due(now_ns)
 
+    def end_turn(self) -> bool:
+        """Looks when `run_due` has something to do; whether that is at once: slices were left that can go on."""
+        desk = self.desk
+        if self.serving and desk.more:
+            self.due_ns = 0
+            return True
+        due_ns = desk.next_deadline_ns if self.serving else None
+        self.due_ns = NEVER_NS if due_ns is None else due_ns
+        return False
+
     @property
-    def has_more(self) -> bool:
-        """Whether the desk can go on at once with what it has cut into slices or kept for want of room."""
-        return self.serving and self.desk.more
+    def wants_to_propose(self) -> bool:
+        """Whether the desk has gathered anything since `propose`."""
+        return self.desk.has_pending or self.desk.barrier_wanted
 
     def propose(self, now_ns: int) -> bool:
         """Hands what the desk has gathered to Raft; whether there was anything to be begun."""
@@ -107,7 +132,9 @@ class Lead:
         # as such (spec 4, `V`).
         if raft.transferring is None:
             if not entries and desk.has_pending:
-                for commands in in_entries(desk.take_pending(now_ns)):
+                in_one = desk.pending_bytes <= ENTRY_BYTES_MAX
+                pending = desk.take_pending(now_ns)
+                for commands in (pending,) if in_one else in_entries(pending):
                     entries.append((commands, encode_commands(commands)))
             while entries:
                 # Raft appends entries of its own (changes of members), so the room that it stated when the
@@ -117,7 +144,8 @@ class Lead:
                     break
                 entries.popleft()
                 proposed = True
-            self._allow()
+            if proposed or entries:
+                self._allow()
         if desk.barrier_wanted:
             desk.barrier_begun(raft.begin_barrier())
             return True
@@ -127,10 +155,6 @@ class Lead:
         """An entry of lock commands was applied: its requests are answered."""
         self._allow()
         self.desk.applied(commands, outcomes, now_ns, mine=mine)
-
-    def next_deadline_ns(self) -> int | None:
-        """When the desk wants to be called again."""
-        return self.desk.next_deadline_ns if self.serving else None
 
 
 RETRY_NS = 2 * MS

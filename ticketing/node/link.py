@@ -35,9 +35,9 @@ class PeerKind(IntEnum):
     LEAVE = 6
 
 
-def encode_frame(kind: int, payload: bytes) -> bytes:
-    """One whole frame; the payload is copied once."""
-    return HEADER.pack(len(payload) + 1, kind) + payload
+def encode_frame(kind: int, *payload: bytes) -> bytes:
+    """One whole frame; the payload, in one piece or several, is copied once."""
+    return b"".join((HEADER.pack(sum(map(len, payload)) + 1, kind), *payload))
 
 
 class FrameDecoder:

@@ -26,7 +26,7 @@ from ticketing.node.events import EventLog
 from ticketing.node.first_state import FirstState
 from ticketing.node.handshake import LinkFacts, LinkFailure, LinkPeer, Refusal
 from ticketing.node.lead import RETRY_NS, Lead
-from ticketing.node.link import PeerKind
+from ticketing.node.link import PeerKind, encode_frame
 from ticketing.node.lock_figures import LockFigures
 from ticketing.node.membership import Membership
 from ticketing.node.operations import Operations
@@ -103,6 +103,11 @@ class Node:
         """
         self._lead_moves_ns = self._seen_ns
         self._work_left = False
+        self._committed_left = False
+        self._synced_term = -1
+        """Of the entry applied last when `_sync_lead` was through; below zero: it has to look in any case."""
+        self._known_members: dict[int, Member] = {}
+        """By incarnation: whose Raft messages count, as the state tells; forgotten when its members change."""
 
     @property
     def member(self) -> Member:
@@ -123,7 +128,7 @@ class Node:
         now_ns = self.shell.elapsed_ns()
         if not self._in_turn:
             self._in_turn = True
-            self._work_left = False
+            self._work_left = self._committed_left = False
             self.shell.request_flush()
             gap_ns = now_ns - self._seen_ns
             if gap_ns > GAP_NS:
@@ -175,7 +180,8 @@ class Node:
             lead.run_due(now_ns)
         applying = 0
         for _ in range(PASSES_MAX):
-            proposed = lead is not None and lead.serving and lead.propose(now_ns)
+            if lead is not None and lead.serving:
+                lead.propose(now_ns)
             output = raft.take_output(now_ns)
             began = self.lead is not None and self.lead.serving
             self._carry_out(output, now_ns)
@@ -184,15 +190,24 @@ class Node:
             if applying > 1:
                 # A grant of the first pass may have ended in a later one (spec 4).
                 self._overtaken()
-            began = not began and lead is not None and lead.serving
-            if not (proposed or output.committed or output.barriers or began):
+            serving = lead is not None and lead.serving
+            if raft.applied_index < raft.commit_index:
+                # Much was committed at a stroke: its next slice is for the next turn, and that comes at once.
+                self._committed_left = True
+                break
+            if not (
+                (serving and lead is not None and lead.wants_to_propose)
+                or output.barriers
+                or (serving and not began)
+                or any(entry.kind != EntryKind.COMMANDS for entry in output.committed)
+            ):
                 break
         else:
             self._work_left = True
-            if lead is not None and lead.serving:
-                # Nothing that was decided under this turn's gate is left for a later one.
-                lead.propose(now_ns)
-        if lead is not None and lead.has_more:
+        if (self._work_left or self._committed_left) and lead is not None and lead.serving:
+            # Nothing that was decided under this turn's gate is left for a later one.
+            lead.propose(now_ns)
+        if lead is not None and lead.end_turn():
             self._work_left = True
 
     def _overtaken(self) -> None:
@@ -201,16 +216,19 @@ class Node:
 
     def _carry_out(self, output: Output, now_ns: int) -> None:
         """The duties of one output of Raft, in order: send, apply, answer."""
+        raft = self.raft
+        assert raft is not None
         encoded: raft_messages.Message | None = None
-        payload = b""
+        frame = b""
         for member, message in output.messages:
             if message is not encoded:
                 encoded = message
-                payload = self._domain_tag + raft_messages.encode(message)
-            self.peers.send(member.incarnation, PeerKind.RAFT, payload)
+                frame = encode_frame(PeerKind.RAFT, self._domain_tag, raft_messages.encode(message))
+            self.peers.send_frame(member.incarnation, frame)
         if output.committed:
             self._apply(output.committed, now_ns)
-        self._sync_lead(now_ns)
+        if not self._in_step(raft, output):
+            self._sync_lead(now_ns)
         lead = self.lead
         if lead is not None:
             for barrier in output.barriers:
@@ -227,6 +245,23 @@ class Node:
             self.snapshots.drop(member)
         for member in output.rolled_back:
             self.shell.log("error", "member shows a shorter log than it acknowledged", member=str(member))
+
+    def _in_step(self, raft: Raft, output: Output) -> bool:
+        """Whether `_sync_lead` would find nothing new. What time alone changes it sees at the next housekeeping."""
+        lead, state = self.lead, self.state
+        assert state is not None
+        if (
+            output.role_changed
+            or self.clients.mute
+            or self._closing
+            or state.applied_term != self._synced_term
+        ):
+            return False
+        return lead is None or (lead.serving and raft.confirmed)
+
+    def _members_changed(self) -> None:
+        self._known_members.clear()
+        self._synced_term = -1
 
     def _apply(self, entries: list[Entry], now_ns: int) -> None:
         state, lead = self.state, self.lead
@@ -245,6 +280,7 @@ class Node:
                 if lead is not None:
                     lead.applied(*applied, now_ns, mine=mine)
             elif entry.kind == EntryKind.CONFIGURATION:
+                self._members_changed()
                 self.membership.configuration_applied(state.take_ended(), now_ns)
                 self.set_targets()
             if entry.index >= self.checksums.next_index:
@@ -258,10 +294,10 @@ class Node:
             deadline_ns = min(deadline_ns, raft.next_deadline_ns)
         lead = self.lead
         if lead is not None:
-            due_ns = lead.next_deadline_ns()
-            if due_ns is not None:
-                # What is due and could not be done for want of room does not become possible by haste.
-                deadline_ns = min(deadline_ns, max(due_ns, self._seen_ns + MS))
+            # What is due and could not be done for want of room does not become possible by haste.
+            deadline_ns = min(deadline_ns, max(lead.due_ns, self._seen_ns + MS))
+        if self._committed_left:
+            return self._seen_ns
         busy = self.snapshots.busy or self.checksums.busy
         if self._work_left or busy or self._replaced or self._closing:
             deadline_ns = min(deadline_ns, self._seen_ns + RETRY_NS)
@@ -282,6 +318,8 @@ class Node:
         if now_ns >= self._housekeeping_ns:
             self._housekeeping_ns = now_ns + TICK_NS
             self._housekeeping(now_ns)
+            if self.lead is not None:
+                self.lead.due_ns = 0
 
     def _housekeeping(self, now_ns: int) -> None:
         if not self.settings.standalone:
@@ -343,6 +381,7 @@ class Node:
         self.clients.moved_to = address if leader != raft.me else None
         known = lead.serving if lead is not None else state.applied_term == raft.term and not quarantine
         self.clients.announce(address if known and not self._closing else None)
+        self._synced_term = state.applied_term
 
     def _drop_ended_lead(self, raft: Raft, now_ns: int) -> None:
         """A lead that has just ended decides nothing more, not even for what else came in this turn."""
@@ -445,6 +484,7 @@ class Node:
             self.raft.link_up(self.member_of(peer) or peer.member, now_ns)
 
     def _take_up(self, state: ReplicatedState) -> None:
+        self._members_changed()
         self.clients.domain_is(state.domain.shown)
 
     def leave_domain(self) -> None:
@@ -562,11 +602,11 @@ class Node:
         """A link was refused in its handshake."""
         self.membership.turned_away(place, failure)
 
-    def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes) -> None:
-        """A frame of a proved peer."""
+    def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes, now_ns: int) -> None:
+        """A frame of a proved peer. `now_ns` was read after its bytes."""
         try:
             if kind == PeerKind.RAFT:
-                self._raft_message(peer, payload)
+                self._raft_message(peer, payload, now_ns)
             elif kind == PeerKind.CLOCK:
                 self._clock_message(peer, payload)
             elif kind == PeerKind.SNAPSHOT:
@@ -586,23 +626,25 @@ class Node:
         except UnsupportedEntryError as error:
             self.shell.stop(1, f"the leader writes what this program cannot read: {error}")
 
-    def _raft_message(self, peer: LinkPeer, payload: bytes) -> None:
+    def _raft_message(self, peer: LinkPeer, payload: bytes, now_ns: int) -> None:
         tag = payload[:DOMAIN_TAG_BYTES]
         if self.raft is None:
-            self.membership.raft_heard(peer, tag.hex(), self.shell.elapsed_ns())
+            self.membership.raft_heard(peer, tag.hex(), now_ns)
             if self.raft is None:
                 return
         if tag != self._domain_tag:
             self.foreign_messages += 1
             return
-        member = self.member_of(peer)
-        if member is None or (self.state is not None and self.state.members.removed(member.node_id)):
-            self.membership.stranger(peer, self.shell.elapsed_ns())
-            return
+        member = self._known_members.get(peer.facts.incarnation)
+        if member is None:
+            member = self.member_of(peer)
+            if member is None or (self.state is not None and self.state.members.removed(member.node_id)):
+                self.membership.stranger(peer, now_ns)
+                return
+            self._known_members[peer.facts.incarnation] = member
         message = raft_messages.decode(memoryview(payload)[DOMAIN_TAG_BYTES:])
-        # A reading made after the bytes were read: the stamp of every entry in it (spec 7).
-        now_ns = self.shell.elapsed_ns()
         try:
+            # The reading made after the bytes were read is the stamp of every entry in it (spec 7).
             self.raft.step(member, message, now_ns)
             # Not before: a term that cannot be would be held against the member for ever.
             self._note_shown(member, message)
@@ -612,7 +654,8 @@ class Node:
 
     def _note_shown(self, member: Member, message: raft_messages.Message) -> None:
         vote: Member | None = None
-        if isinstance(message, raft_messages.AppendEntries | raft_messages.VoteRequest):
+        kind = type(message)
+        if kind is raft_messages.AppendEntries or kind is raft_messages.VoteRequest:
             vote = member
         elif isinstance(message, raft_messages.VoteAnswer) and message.granted:
             vote = self.member

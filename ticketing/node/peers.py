@@ -71,8 +71,8 @@ class PeerHost(LinkHost, Protocol):
         """This process life has ended: its address refuses connections, or another process answers there."""
         ...
 
-    def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes) -> None:
-        """A frame of a proved peer."""
+    def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes, now_ns: int) -> None:
+        """A frame of a proved peer. `now_ns` was read after its bytes."""
         ...
 
     def turned_away(self, place: str, failure: LinkFailure) -> None:
@@ -244,7 +244,7 @@ class Peers:
             return
         self.heard_ns[peer.facts.incarnation] = state.heard_ns = now_ns
         for kind, payload in decoder.feed(data):
-            self._host.peer_message(peer, link, kind, payload)
+            self._host.peer_message(peer, link, kind, payload, now_ns)
             if link not in self._inbound:
                 return  # closed because of what it said: nothing more of it counts
         if decoder.failure:
@@ -425,13 +425,17 @@ class Peers:
 
     def send(self, incarnation: int, kind: int, payload: bytes) -> bool:
         """Sends one message to a process; False where no own link to it is up or its buffer is full: lost."""
+        return self.send_frame(incarnation, encode_frame(kind, payload))
+
+    def send_frame(self, incarnation: int, frame: bytes) -> bool:
+        """As `send`, for a frame that goes to several."""
         target = self._own.get(incarnation)
         if target is None or target.link is None:
             return False
         if self._shell.buffered(target.link) > BUFFERED_MAX:
             self.counters["frames_lost"] += 1
             return False
-        self._shell.send(target.link, encode_frame(kind, payload))
+        self._shell.send(target.link, frame)
         return True
 
     # --- facts

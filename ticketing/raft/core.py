@@ -92,6 +92,7 @@ class Raft:
 
     __slots__ = (
         "_barriers_begun",
+        "_compacting",
         "_election",
         "_follower",
         "_replica",
@@ -118,6 +119,7 @@ class Raft:
         self._election = Election(self._replica, now_ns)
         self._follower = Follower(self._replica)
         self._barriers_begun = 0
+        self._compacting = False
         self._reported: tuple[Role, int, Member | None] = (Role.FOLLOWER, self._replica.term, None)
         self.refused_incarnations = 0
         """Messages refused because their NodeId is known by another incarnation."""
@@ -321,6 +323,16 @@ class Raft:
             return 0
         return max(0, lead.room(reserved) - ENTRY_OVERHEAD)
 
+    def rooms(self) -> tuple[int, int]:
+        """`room()`, and by how much more it is with `reserved`."""
+        lead = self._election.lead
+        if lead is None or lead.transfer is not None:
+            return 0, 0
+        settings = self._replica.settings
+        all_room = settings.uncommitted_bytes_max - self._replica.uncommitted_bytes() - ENTRY_OVERHEAD
+        room = max(0, all_room - settings.uncommitted_bytes_reserved)
+        return room, max(0, all_room) - room
+
     def propose(self, data: bytes, now_ns: int, *, decoded: object = None, reserved: bool = False) -> int:
         """Appends one entry; its index, or 0 where it is not taken (`refusal` says why) and nothing has
         changed.
@@ -441,7 +453,8 @@ class Raft:
         if lead is not None:
             output.barriers = lead.completed_barriers()
         replication = None if lead is None else lead.replication
-        self._compact(replication)
+        if output.committed or self._compacting:
+            self._compact(replication)
         if replication is not None:
             replication.report(output.snapshots_wanted, output.given_up, output.rolled_back)
         if election.barriers_lost:
@@ -467,6 +480,7 @@ class Raft:
         base = log.base_keeping(upto, keep)
         if replication is not None:
             base = replication.keep_from(base, upto)
+        self._compacting = base > log.base_index + COMPACTED_AT_ONCE
         base = min(base, log.base_index + COMPACTED_AT_ONCE)
         if base > log.base_index:
             log.compact(base)

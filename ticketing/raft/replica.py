@@ -18,7 +18,7 @@ from ticketing.raft.messages import (
 from ticketing.raft.plausible import check_configuration
 from ticketing.raft.types import Base, Entry, EntryKind, Member, RaftSettings
 
-HAND_OUT_BYTES = 128 * 1024
+HAND_OUT_BYTES = 64 * 1024
 """A new leader can commit all that its predecessor left, megabytes, at a stroke: applying it is cut into slices."""
 
 
@@ -86,7 +86,10 @@ class Replica:
 
     def uncommitted_bytes(self) -> int:
         """Size of what was appended and is not known to be committed, of whatever term (F078)."""
-        return self.log.bytes_between(self.commit_index, self.log.last_index)
+        log = self.log
+        if self.commit_index == log.last_index:
+            return 0
+        return log.bytes_between(self.commit_index, log.last_index)
 
     def append_own(self, kind: EntryKind, data: bytes, now_ns: int, decoded: Any) -> Entry:
         """Appends an entry of this leader's own term."""

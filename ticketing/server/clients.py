@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ticketing.node.session import ClientSession
 from ticketing.server.admission import Admission, Applicant
 from ticketing.server.connection import Connection, State, died_of_silence, prepare_socket
+from ticketing.server.intake import Intake
 from ticketing.server.listening import Acceptor
 from ticketing.server.log import Log
 from ticketing.server.node_api import NodeApi
@@ -26,6 +27,9 @@ class ClientConnection(Connection):
     """One client. `session` exists from when TLS is done; the session hot path is `data_received`."""
 
     __slots__ = (
+        "_closed_behind",
+        "_full",
+        "_rest",
         "_stash",
         "_timer",
         "admitted",
@@ -56,15 +60,58 @@ class ClientConnection(Connection):
         """What has come of the first TLS record while the handshake has not begun."""
         if tls is not None:
             tls.idle_max = limits.unauthenticated_buffer
+        self._closed_behind = False
+        """The other side has closed behind `_rest`."""
+        self._full = False
+        """Its write buffer is: it is not read until that has drained."""
+        self._rest = b""
+        """Read, and more than the present turn takes: it is not read until the node has got it."""
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(limits.handshake_s, self._overdue)
         """The deadline for authenticating; after that, the one of a full write buffer."""
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         if self.admitted and self._tls is None and self.state is State.OPEN:
-            assert self.session is not None
-            self.node.session_data(self.session, data)
+            self._hand_in(data)
         else:
             super().data_received(data)
+
+    def _hand_in(self, data: bytes) -> None:
+        intake = self.clients.intake
+        if len(data) <= intake.left and not self._rest:
+            intake.left -= len(data)
+            assert self.session is not None
+            self.node.session_data(self.session, data)
+        elif self._rest:
+            self._rest += data  # further records of one read
+        else:
+            self._rest = data
+            assert self.transport is not None
+            self.transport.pause_reading()
+            intake.put_off(self)
+
+    @property
+    def behind(self) -> bool:  # noqa: D102
+        return bool(self._rest)
+
+    def go_on(self, limit: int) -> int:  # noqa: D102
+        piece, self._rest = self._rest[:limit], self._rest[limit:]
+        if self.state is not State.OPEN:
+            self._rest = b""
+            return 0
+        assert self.transport is not None
+        assert self.session is not None
+        if not self._rest and not self._full:
+            self.transport.resume_reading()
+        self.node.session_data(self.session, piece)
+        if self._closed_behind and not self._rest and self.state is State.OPEN:
+            super().closed_by_peer()
+        return len(piece)
+
+    def closed_by_peer(self) -> None:  # noqa: D102
+        if self._rest:
+            self._closed_behind = True
+        else:
+            super().closed_by_peer()
 
     # --- the door
 
@@ -119,9 +166,16 @@ class ClientConnection(Connection):
     def received(self, data: bytes) -> None:  # noqa: D102
         if self.silent:
             return
+        if self.admitted:
+            self._hand_in(data)
+            return
         session = self.session
         assert session is not None
-        self.node.session_data(session, data)
+        # What authenticates is short; frames behind it are taken as any others.
+        size = self.clients.limits.unauthenticated_buffer
+        self.node.session_data(session, data[:size])
+        if len(data) > size and self.state is State.OPEN:
+            self.received(data[size:])
 
     def _overdue(self) -> None:
         self._timer = None
@@ -131,11 +185,12 @@ class ClientConnection(Connection):
         elif not self.admitted and self.state is State.OPEN and not self.silent:
             self.node.session_overdue(self.session)
 
-    # --- flow control: only a full write buffer stops the reading
+    # --- flow control: a full write buffer stops the reading, and, until the node has got it, what was read
 
     def pause_writing(self) -> None:  # noqa: D102
         if self.state is State.OPEN and self.admitted:
             assert self.transport is not None
+            self._full = True
             self.transport.pause_reading()
             self._cancel_timer()
             self._timer = self._loop.call_later(self.clients.limits.slow_consumer_s, self._slow)
@@ -143,8 +198,10 @@ class ClientConnection(Connection):
     def resume_writing(self) -> None:  # noqa: D102
         if self.state is State.OPEN and self.admitted:
             assert self.transport is not None
+            self._full = False
             self._cancel_timer()
-            self.transport.resume_reading()
+            if not self._rest:
+                self.transport.resume_reading()
 
     def _slow(self) -> None:
         self._timer = None
@@ -196,6 +253,10 @@ class ClientConnection(Connection):
             # Both ends of the knot are cut: full garbage collections are rare (`ticketing.server.run`).
             self.session = None
             session.io = GONE
+            if self._rest:
+                # It was read before the end: releases may be among it.
+                rest, self._rest = self._rest, b""
+                self.node.session_data(session, rest)
             self.node.session_ended(session, by_timeout=died_of_silence(exc))
 
     def _cancel_timer(self) -> None:
@@ -243,6 +304,7 @@ class ClientConnections:
         self.limits = limits
         self.log = log
         self.admission = Admission(limits)
+        self.intake = Intake(loop, limits.turn_bytes)
         self.opening: ClientConnection | None = None
         """The connection whose `Node.session_opened` is running."""
         self.refusals: dict[ClientConnection, None] = {}

@@ -214,10 +214,14 @@ class Connection(asyncio.Protocol):
             if self.state is State.OPEN:
                 self.received(chunk)
         if ended and self.state is State.OPEN:
-            self.finish(b"")
-            self._end(None)
+            self.closed_by_peer()
 
     # --- hooks
+
+    def closed_by_peer(self) -> None:
+        """The other side has closed, behind its last bytes (over TLS; a plain one's transport ends by itself)."""
+        self.finish(b"")
+        self._end(None)
 
     def connected(self) -> None:
         """TCP stands and TLS begins."""

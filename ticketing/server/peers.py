@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from ticketing.node.peers import PEER
 from ticketing.node.shell import Link
 from ticketing.server.admission import Admission, Applicant
 from ticketing.server.connection import Connection, prepare_socket
@@ -88,6 +89,11 @@ class PeerConnection(Connection):
 
     def received(self, data: bytes) -> None:  # noqa: D102
         link = self.link
+        if link.inbound and link.purpose not in ("", PEER):
+            # A snapshot comes as fast as the kernels carry it: one read a turn, or the loop would do nothing else.
+            assert self.transport is not None
+            self.transport.pause_reading()
+            self.peers.read_next_turn.append(self)
         self.peers.node.link_data(link, data)
 
     def resume_writing(self) -> None:  # noqa: D102
@@ -122,9 +128,19 @@ class PeerLinks:
         self._applicants: dict[Applicant, PeerLink] = {}
         self._acceptor: Acceptor | None = None
         self._attaching: set[asyncio.Task[None]] = set()
+        self.read_next_turn: list[PeerConnection] = []
+        """Connections that have been read in this turn and are not read again in it."""
 
     def __len__(self) -> int:
         return len(self._connections)
+
+    def next_turn(self) -> None:
+        """A flush is over."""
+        if self.read_next_turn:
+            for connection in self.read_next_turn:
+                if connection.transport is not None:
+                    connection.transport.resume_reading()
+            self.read_next_turn.clear()
 
     # --- what the node asks for
 

@@ -31,6 +31,8 @@ class ShellLimits(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int = 64
     """Wrong tokens whose late answer is still to come."""
     refusal_delay_s: float = 1.0
+    turn_bytes: int = 64 * 1024
+    """What clients send that reaches the node in one turn: some 1,400 requests, a few milliseconds."""
     write_buffer: int = 256 * 1024
     slow_consumer_s: float = 5.0
     drain_s: float = 1.0
