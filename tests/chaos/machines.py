@@ -26,7 +26,6 @@ REMOVED = 12
 """Another process fills the place: not to be started again."""
 WRONG_CONFIGURATION = 2
 RESTART_AFTER_S = 0.5
-FILES_LIMIT = 4096
 
 
 class Ending(NamedTuple):
@@ -60,6 +59,8 @@ class Machine:
         self.clock_set_at = 0.0
         self.rate = 1.0
         """Of all clocks of the present process."""
+        self._limits: dict[int, tuple[int, int]] = {}
+        """What they were before."""
         self.limited = False
         """A limit that keeps it from serving as it should is in force."""
         self.endings: list[Ending] = []
@@ -115,6 +116,7 @@ class Machine:
         assert not self.running, f"{self} runs already"
         self.wanted = True
         self.paused = self.limited = False
+        self._limits.clear()
         self.causes = []
         self.rate = rate
         if rate == 1.0:
@@ -216,17 +218,17 @@ class Machine:
         self._limit(resource.RLIMIT_AS, pages * resource.getpagesize() + room)
 
     def lift_limits(self) -> None:
-        """As before."""
+        """As before, where it is still the same process."""
+        if self.limited and self.running:
+            for what, former in self._limits.items():
+                with contextlib.suppress(ProcessLookupError):
+                    resource.prlimit(self.pid, what, former)
         self.limited = False
-        if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (FILES_LIMIT, FILES_LIMIT))
-                unlimited = resource.RLIM_INFINITY
-                resource.prlimit(self.pid, resource.RLIMIT_AS, (unlimited, unlimited))
+        self._limits.clear()
 
     def _limit(self, what: int, value: int) -> None:
-        _, hard = resource.prlimit(self.pid, what)
-        resource.prlimit(self.pid, what, (value, hard))
+        former = self._limits[what] = resource.prlimit(self.pid, what)
+        resource.prlimit(self.pid, what, (value, former[1]))
         self.limited = True
 
     def log_end(self, lines: int = 30) -> str:
