@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -222,6 +225,19 @@ def test_the_last_work_of_loading_comes_in_slices_too() -> None:
     assert 10 <= count <= 20
     assert loaded.checksum() == table.checksum()
     check_orders(loaded)
+
+
+def test_a_loader_that_is_dropped_half_way_frees_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(4, lease=60)
+    table.apply([Extend(held.key, held.token, 60) for held in in_token_order(table)[:2]], SECOND_NS)
+    reader = table.begin_snapshot()
+    loader = SnapshotLoader(reader.header(), RECEIPT_NS, SECOND_NS)
+    loader.feed(reader.next_slice(3))
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    del loader
+    gc.collect()
+    assert not raised
 
 
 # --- what did not come from a reader

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from ticketing.locks.held import LEASE_MAX_S, Held
+from ticketing.locks.held import DETACHED, LEASE_MAX_S, Held
 from ticketing.locks.ring import OwnerRing
 from ticketing.locks.snapshot import SNAPSHOT_FORMAT, HeldRecord, SnapshotHeader
 from ticketing.locks.table import ADMIN_IDS_MAX, TOKEN_LIMIT, LockTable
@@ -86,6 +86,8 @@ class SnapshotLoader:
         self._last_token = token
         table.held.add(held)
         if renewal:
+            # Until it is merged it is in no order of stamps, and a loader may be dropped before.
+            held.due_prev = held.due_next = DETACHED
             heappush(self._extended.setdefault(lease, []), (own_stamp_ns, token, held))
         else:
             table.queue_due(held)
