@@ -9,12 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from benchmarks.published import TOOLS
 
-DEBIAN = {"redis-server": "redis-server", "etcd": "etcd-server", "java": "default-jre-headless"}
-"""Commands and the packages that bring them."""
 ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
 ENVIRONMENT = TOOLS / "peers"
 PYTHON = ENVIRONMENT / "bin" / "python"
@@ -27,9 +26,12 @@ class MissingError(Exception):
     """Something is not here and cannot be installed; the text says what to do."""
 
 
-def install() -> None:
-    """Installs what is missing. MissingError where Debian's packages are missing and this is not root."""
-    _install_debian()
+def install(without: Collection[str] = ()) -> None:
+    """Installs what is missing, but for the systems named (as in `plan.SYSTEMS`).
+
+    MissingError where Debian's packages are missing and this is not root.
+    """
+    _install_debian(without)
     if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
         pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -37,16 +39,24 @@ def install() -> None:
         subprocess.run([*pip, "--ignore-requires-python", "--no-deps", DFLOCKD], check=True)
 
 
-def _install_debian() -> None:
-    missing = [package for command, package in DEBIAN.items() if shutil.which(command) is None]
-    if not ZOOKEEPER.exists():
-        missing.append("zookeeper")
+def _install_debian(without: Collection[str]) -> None:
+    wanted = {
+        "redis-server": (("redis",), shutil.which("redis-server")),
+        "etcd-server": (("etcd-memory", "etcd-fsync"), shutil.which("etcd")),
+        "default-jre-headless": (("zookeeper",), shutil.which("java")),
+        "zookeeper": (("zookeeper",), ZOOKEEPER.exists()),
+    }
+    missing = [
+        package
+        for package, (systems, there) in wanted.items()
+        if not there and not set(systems) <= set(without)
+    ]
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise MissingError(
             f"missing: {', '.join(missing)}. On Debian, as root: apt-get install --no-install-recommends"
-            f" {' '.join(missing)}; or leave those systems out with --systems"
+            f" {' '.join(missing)}; or leave those systems out: --without"
         )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 from benchmarks.load.figures import Figures
 from benchmarks.load.outage import Outage
+from benchmarks.plan import Entrant
 from benchmarks.systems.processes import PROJECT
 
 FOLDER = PROJECT / "docs" / "performance"
@@ -45,10 +47,24 @@ class Results:
         lines = [f'"{name}": {_rows(content)}' for name, content in self.facts.items()]
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
-    def add_run(self, workload: str, system: str, client: str, number: int, figures: Figures) -> None:
+    def forget(self, act: str) -> None:
+        """Drops the runs of an act: it is about to be run anew."""
+        self.facts["runs"] = [one for one in self.facts["runs"] if one["act"] != act]
+
+    def note(self, act: str, versions: dict[str, str], idle_share: float) -> None:
+        """What ran in an act, and the share of a core that it took when nobody asked."""
+        said = {name: version for name, version in versions.items() if version}
+        self.facts["run"] = machine() | {
+            "versions": self.facts["run"].get("versions", {}) | said,
+            "idle": self.facts["run"].get("idle", {}) | {act: round(idle_share, 4)},
+        }
+
+    def add_run(
+        self, act: str, workload: str, system: str, client: str, number: int, figures: Figures
+    ) -> None:
         """One run of one workload; `number` of the round."""
-        record = {"workload": workload, "system": system, "client": client, "round": number, **figures}
-        self.facts["runs"].append(record)
+        where = {"act": act, "workload": workload, "system": system, "client": client, "round": number}
+        self.facts["runs"].append(where | figures)
 
     def add_failovers(self, system: str, client: str, kind: str, outages: Sequence[Outage]) -> None:
         """Replaces the trials of that kind, if there are any."""
@@ -58,13 +74,27 @@ class Results:
             {"system": system, "client": client, "kind": kind, **outage} for outage in outages
         ]
 
-    def runs(self, workload: str, system: str, client: str) -> dict[int, Figures]:
+    def runs(self, act: str, workload: str, entrant: Entrant) -> dict[int, Figures]:
         """By round."""
         return {
             one["round"]: cast("Figures", one)
             for one in self.facts["runs"]
-            if (one["workload"], one["system"], one["client"]) == (workload, system, client)
+            if (one["act"], one["workload"], one["system"], one["client"]) == (act, workload, *entrant)
         }
+
+    def median_of(self, acts: Sequence[str], workload: str, entrant: Entrant, figure: str) -> float | None:
+        """The median over the rounds, from the first of the acts that has any; None where none has."""
+        for act in acts:
+            runs = self.runs(act, workload, entrant)
+            if runs:
+                return statistics.median(_figure(run, figure) for run in runs.values())
+        return None
+
+    def ratio(self, act: str, workload: str, one: Entrant, other: Entrant, figure: str) -> float | None:
+        """The median over the rounds of the ratio within a round; None where there is no round with both."""
+        ours, theirs = self.runs(act, workload, one), self.runs(act, workload, other)
+        ratios = [_figure(ours[n], figure) / _figure(theirs[n], figure) for n in ours if n in theirs]
+        return statistics.median(ratios) if ratios else None
 
     def gaps_s(self, system: str, client: str, kind: str) -> list[float]:
         return [
@@ -72,6 +102,10 @@ class Results:
             for one in self.facts["failovers"]
             if (one["system"], one["client"], one["kind"]) == (system, client, kind)
         ]
+
+
+def _figure(run: Figures, name: str) -> float:
+    return float(cast("dict[str, float]", run)[name])
 
 
 def _rows(content: Any) -> str:

@@ -17,6 +17,8 @@ class System(contextlib.AbstractContextManager["System"]):
     """In tables and plots."""
     promises: ClassVar[str]
     """What a grant means there: the caveat beside its figures."""
+    warm_up_s: ClassVar[float] = 0.0
+    """How long it is under load before anything is measured."""
     fifo: ClassVar[bool] = False
     """Whether waiters of a key are promised their turn in the order of asking."""
 

@@ -26,6 +26,8 @@ class ZooKeeper(Peer):
         "order of arrival, a session's life for a lease, zxids that can fence; Zab, here without a disk"
     )
     fifo = True
+    warm_up_s = 10.0
+    """Java compiles what runs often."""
 
     def __enter__(self) -> ZooKeeper:
         ports = free_ports(3 * SERVERS)
