@@ -97,11 +97,20 @@ class Results:
         return statistics.median(ratios) if ratios else None
 
     def gaps_s(self, system: str, client: str, kind: str) -> list[float]:
+        """The outages of all trials."""
         return [
             one["gap_s"]
             for one in self.facts["failovers"]
             if (one["system"], one["client"], one["kind"]) == (system, client, kind)
         ]
+
+    def lost(self, system: str, client: str, kind: str) -> int:
+        """Answered grants that were lost, in all trials."""
+        return sum(
+            one["lost"]
+            for one in self.facts["failovers"]
+            if (one["system"], one["client"], one["kind"]) == (system, client, kind)
+        )
 
 
 def _figure(run: Figures, name: str) -> float:

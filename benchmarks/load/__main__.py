@@ -18,7 +18,7 @@ import uvloop
 
 from benchmarks.load import closed, open_loop
 from benchmarks.load.burst import run_burst
-from benchmarks.load.outage import run_outage
+from benchmarks.load.outage import Threaded, run_outage
 from benchmarks.systems.system import AsyncClient, BlockingClient, CallbackClient
 
 
@@ -47,6 +47,8 @@ def run_on_threads(client: BlockingClient, job: dict[str, Any]) -> Any:
             return closed.run_blocking(client, closed.ClosedLoop(**job))
         case "open":
             return open_loop.run_blocking(client, open_loop.OpenLoop(**job))
+        case "outage":
+            return asyncio.run(run_outage(Threaded(client), tell))
         case other:
             raise ValueError(f"no such job for threads: {other}")
 
@@ -72,7 +74,8 @@ async def serve_on_loop(client: AsyncClient | CallbackClient) -> None:
 def serve_on_threads(client: BlockingClient) -> None:
     client.open()
     tell({})
-    for line in sys.stdin:
+    # Not by iterating over lines, which would read ahead of a job that reads a line itself.
+    while line := sys.stdin.readline():
         gc.collect()
         tell(run_on_threads(client, json.loads(line)))
     client.close()

@@ -10,9 +10,10 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, TypedDict
 
-from benchmarks.systems.system import AsyncClient
+from benchmarks.systems.system import AsyncClient, BlockingClient
 
 INTERVAL_S = 0.01
 SETTLED = 50
@@ -21,6 +22,8 @@ RECOVERED = 50
 """Grants, of requests made after the strike, that end the trial."""
 SETTLE_S = 30.0
 RECOVER_S = 30.0
+THREADS = 300
+"""Of a blocking client: all that come in three seconds may wait at once."""
 BEFORE_S = 0.05
 """How far before the strike the last grant is looked for."""
 
@@ -82,6 +85,30 @@ class _Callers:
     def drop(self) -> None:
         for task in self._under_way:
             task.cancel()
+
+
+class Threaded:
+    """A blocking client for callers on a loop, as many at a time as there are threads."""
+
+    style: ClassVar[str] = "async"
+
+    def __init__(self, client: BlockingClient) -> None:
+        self._client = client
+        self._threads = ThreadPoolExecutor(THREADS)
+        self._numbers = itertools.count()
+
+    async def open(self) -> None:
+        """It is."""
+
+    async def acquire(self, key: str) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._client.acquire, next(self._numbers), key)
+
+    async def release(self, grant: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._client.release, grant)
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def run_outage(client: AsyncClient, tell: Any) -> Outage:

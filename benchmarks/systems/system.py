@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from benchmarks.systems.processes import ServerProcess
+
 
 class System(contextlib.AbstractContextManager["System"]):
     """Servers that run between entering and leaving the context."""
@@ -24,6 +26,10 @@ class System(contextlib.AbstractContextManager["System"]):
 
     def target(self) -> dict[str, Any]:
         """What a client needs to reach it, as JSON."""
+        raise NotImplementedError
+
+    def leader(self) -> ServerProcess | None:
+        """The process that leads the others, where it says so to whoever asks."""
         raise NotImplementedError
 
     def pids(self) -> list[int]:
