@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks import plan
@@ -39,6 +41,8 @@ class Stage:
     def __init__(self, entrants: Sequence[Entrant], stack: contextlib.ExitStack) -> None:
         self.systems: dict[str, System] = {}
         self.loads: dict[Entrant, LoadProcess] = {}
+        self.failed: dict[Entrant, str] = {}
+        """Entrants whose client has ended, and why. The others go on; the whole ends with an error."""
         published = {"published": str(published_client())}
         for name in dict.fromkeys(one.system for one in entrants):
             self.systems[name] = stack.enter_context(plan.SYSTEMS[name]())
@@ -56,6 +60,17 @@ class Stage:
             if warm_up_s:
                 load.closed(WARMING_WORKERS, WARMING_WORKERS, warm_up_s, 0.0)
 
+    def run(self, one: Entrant, job: Callable[[LoadProcess], Figures]) -> Figures | None:
+        """The figures of a job; None where it fails, as all further ones of that entrant will."""
+        if one in self.failed:
+            return None
+        try:
+            return job(self.loads[one])
+        except RuntimeError as failure:
+            self.failed[one] = str(failure)
+            print(f"{one.system}, {one.client} is out: {failure}", file=sys.stderr, flush=True)
+            return None
+
     def idle_share(self) -> float:
         """The share of one core that all systems together take while nobody asks."""
         pids = [pid for system in self.systems.values() for pid in system.pids()]
@@ -70,7 +85,10 @@ def staged(entrants: Sequence[Entrant]) -> Iterator[Stage]:
         yield Stage(entrants, stack)
 
 
-def run_act(act: Act, results: Results, rounds: int, seconds: float, say: Callable[[str], None]) -> None:
+def run_act(
+    act: Act, results: Results, rounds: int, seconds: float, say: Callable[[str], None]
+) -> dict[Entrant, str]:
+    """Every workload of the act in each round; who failed, and how."""
     results.forget(act.name)
     with staged(act.entrants()) as stage:
         share = stage.idle_share()
@@ -79,11 +97,14 @@ def run_act(act: Act, results: Results, rounds: int, seconds: float, say: Callab
         for number in range(rounds):
             for workload in act.workloads:
                 for one in in_turn(workload.entrants, number):
-                    figures = run_workload(stage.loads[one], workload, seconds)
+                    figures = stage.run(one, partial(run_workload, workload=workload, seconds=seconds))
+                    if figures is None:
+                        continue
                     results.add_run(act.name, workload.name, one.system, one.client, number, figures)
                     say(
                         f"  {number + 1}/{rounds} {workload.name:10} {one.system:16} {one.client:16} {told(figures)}"
                     )
+        return stage.failed
 
 
 def run_workload(load: LoadProcess, workload: Workload, seconds: float) -> Figures:
@@ -94,7 +115,8 @@ def run_workload(load: LoadProcess, workload: Workload, seconds: float) -> Figur
 
 def run_open(
     entrants: Sequence[Entrant], results: Results, rounds: int, seconds: float, say: Callable[[str], None]
-) -> None:
+) -> dict[Entrant, str]:
+    """Every rate in each round; who failed, and how."""
     results.forget(OPEN)
     with staged(entrants) as stage:
         results.note(OPEN, {name: one.version() for name, one in stage.systems.items()}, stage.idle_share())
@@ -105,11 +127,18 @@ def run_open(
                     if closed is None:
                         raise SystemExit(f"no closed-loop figure of {one}: run the act that has it first")
                     rate = closed * share / 100
-                    figures = stage.loads[one].open(rate, seconds, OPEN_WARM_UP_S)
+                    figures = stage.run(one, partial(run_rate, rate=rate, seconds=seconds))
+                    if figures is None:
+                        continue
                     results.add_run(OPEN, f"open-{share}", one.system, one.client, number, figures)
                     say(
                         f"  {number + 1}/{rounds} open {share} %  {one.system:16} {one.client:16} {told(figures)}"
                     )
+        return stage.failed
+
+
+def run_rate(load: LoadProcess, rate: float, seconds: float) -> Figures:
+    return load.open(rate, seconds, OPEN_WARM_UP_S)
 
 
 def in_turn(entrants: Sequence[Entrant], number: int) -> list[Entrant]:
@@ -182,15 +211,18 @@ def main() -> None:
     def say(line: str) -> None:
         print(line, flush=True)
 
+    failed: dict[Entrant, str] = {}
     for name in arguments.acts:
         with Results.extend(arguments.results) as results:
             if name == OPEN:
                 entrants = [one for one in plan.OPEN_ENTRANTS if one.system not in arguments.without]
-                run_open(entrants, results, arguments.open_rounds, arguments.open_seconds, say)
+                failed |= run_open(entrants, results, arguments.open_rounds, arguments.open_seconds, say)
             else:
                 act = plan.ACTS[name].without(arguments.without)
-                run_act(act, results, arguments.rounds, arguments.seconds, say)
+                failed |= run_act(act, results, arguments.rounds, arguments.seconds, say)
         print(summary(results, name))
+    if failed:
+        sys.exit("\n".join(f"{one.system}, {one.client}: {why}" for one, why in failed.items()))
 
 
 if __name__ == "__main__":

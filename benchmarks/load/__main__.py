@@ -63,11 +63,7 @@ async def serve_on_loop(client: AsyncClient | CallbackClient) -> None:
     tell({})
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         gc.collect()
-        try:
-            tell(await run_on_loop(client, json.loads(line)))
-        except Exception as error:
-            tell({"error": f"{type(error).__name__}: {_innermost(error)}"})
-            raise
+        tell(await run_on_loop(client, json.loads(line)))
     await client.close()
 
 
@@ -91,14 +87,18 @@ def main() -> None:
     place, target = sys.argv[1], json.loads(sys.argv[2])
     module, _, name = place.partition(":")
     kind: Callable[[dict[str, Any]], Any] = getattr(importlib.import_module(module), name)
-    if getattr(kind, "style", "") == "blocking":
-        serve_on_threads(cast("BlockingClient", kind(target)))
-    else:
 
-        async def serve() -> None:
-            await serve_on_loop(kind(target))
+    async def serve() -> None:
+        await serve_on_loop(kind(target))
 
-        uvloop.run(serve())
+    try:
+        if getattr(kind, "style", "") == "blocking":
+            serve_on_threads(cast("BlockingClient", kind(target)))
+        else:
+            uvloop.run(serve())
+    except Exception as error:
+        tell({"error": f"{type(error).__name__}: {_innermost(error)}"})
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from benchmarks.load.outage import Outage
 from benchmarks.systems.processes import PROJECT
 from benchmarks.systems.system import System
 
+END_S = 10.0
+
 
 class LoadProcess:
     """One client, connected to one system; jobs are done one after the other."""
@@ -59,13 +61,12 @@ class LoadProcess:
         return cast("Outage", self._answer())
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """Ends the process."""
         try:
-            self._process.wait(10)
+            self._process.communicate(timeout=END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
 
     def _do(self, job: dict[str, Any]) -> Figures:
         self._write({**job, "pids": self.system.pids()})

@@ -13,6 +13,8 @@ from benchmarks.systems.peer import Peer, first_line
 from benchmarks.systems.processes import HOST, free_ports, port_answers, wait_until
 
 LEASE_S = 60
+PAIRS_MAX = 64
+"""At a time, so as not to make connections without end under an open loop."""
 
 
 class Redis(Peer):
@@ -48,17 +50,21 @@ class LockClient:
         from redis.asyncio import Redis as AsyncRedis
 
         self._redis = AsyncRedis(host=HOST, port=target["port"])
+        # Its pool makes a connection for each call at a time, and an error of more than 100.
+        self._places = asyncio.Semaphore(PAIRS_MAX)
 
     async def open(self) -> None:
         await self._redis.ping()
 
     async def acquire(self, key: str) -> Any:
+        await self._places.acquire()
         lock = self._redis.lock(key, timeout=LEASE_S)
         await lock.acquire()
         return lock
 
     async def release(self, grant: Any) -> None:
         await grant.release()
+        self._places.release()
 
     async def close(self) -> None:
         await self._redis.aclose()
