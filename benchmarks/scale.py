@@ -21,7 +21,7 @@ from benchmarks.figures import table
 from benchmarks.rawclient import RawSession, connect_to_leader, frames, owner
 from benchmarks.sizing import HELD_S, WAIT_S, ask_many
 from benchmarks.throughput import WARM_UP_S, Load
-from benchmarks.turns import TurnWatch
+from benchmarks.turns import FORGOTTEN_S, TurnWatch
 from ticketing.cli.dev_cluster import DevCluster
 from ticketing.protocol.decoder import Reply
 from ticketing.protocol.fields import split_address
@@ -149,19 +149,28 @@ async def measure(cluster: DevCluster, size: Size, rounds: int, seconds: float) 
         f"hand-over, {SHARED_KEYS} keys x {WORKERS // SHARED_KEYS}: pairs/s": hand_over,
     }
     rates: dict[tuple[str, bool], list[float]] = {}
-    with TurnWatch(cluster) as watch:
-        for _ in range(rounds):
-            for loaded in (False, True):
-                if loaded:
-                    await ballast.load()
-                for name, run in workloads.items():
-                    rates.setdefault((name, loaded), []).append(await run())
+    deep: dict[int, list[float]] = {}
+    lines = []
+    for _ in range(rounds):
+        for name, run in workloads.items():
+            rates.setdefault((name, False), []).append(await run())
+        with TurnWatch(cluster) as watch:
+            await ballast.load()
+            for name, run in workloads.items():
+                rates.setdefault((name, True), []).append(await run())
+            await asyncio.to_thread(watch.look)
+            lines.append(f"loading and loaded: {watch.told()}")
+        with TurnWatch(cluster) as watch:
             await ballast.unload()
-        deep: dict[int, list[float]] = {}
+            await asyncio.to_thread(watch.look)
+            lines.append(f"all of it closed and released at once: {watch.told()}")
+        await asyncio.sleep(FORGOTTEN_S)
+    with TurnWatch(cluster) as watch:
         for _ in range(rounds):
             for depth in (SHALLOW, size.waiters):
                 deep.setdefault(depth, []).append(await pairs_per_s(addresses, token, depth, 1, seconds))
         await asyncio.to_thread(watch.look)
+        lines.append(f"{size.waiters:,} in one queue: {watch.told()}")
     rows = []
     for name in workloads:
         empty, full = (statistics.median(rates[name, loaded]) for loaded in (False, True))
@@ -175,7 +184,7 @@ async def measure(cluster: DevCluster, size: Size, rounds: int, seconds: float) 
             f"{full / shallow:.2f}",
         ]
     )
-    return [table(("workload", "empty", "loaded", "ratio"), rows), watch.told()]
+    return [table(("workload", "empty", "loaded", "ratio"), rows), *lines]
 
 
 def main() -> None:
