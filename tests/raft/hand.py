@@ -52,6 +52,14 @@ def change(term: int, configuration: Configuration) -> WireEntry:
     return WireEntry(term, EntryKind.CONFIGURATION, data, 0)
 
 
+def output_of(raft: Raft, now_ns: int) -> Output:
+    """Takes the output. Where `has_output` said that there is none, nothing may be in it."""
+    expected = raft.has_output
+    output = raft.take_output(now_ns)
+    assert expected or not any(getattr(output, part) for part in Output.__slots__), "output out of nothing"
+    return output
+
+
 class Hand:
     """The member `me`. Every call ends a turn; what that put out is in `output`, and `committed` grows."""
 
@@ -79,7 +87,7 @@ class Hand:
     def turn(self) -> list[tuple[Member, Message]]:
         """Ends the turn; what is to be sent, having gone through the wire's bytes."""
         self.witness.observe()
-        self.output = self.raft.take_output(self.now)
+        self.output = output_of(self.raft, self.now)
         self.witness.observe()
         self.committed += self.output.committed
         return [(member, decode(encode(message))) for member, message in self.output.messages]

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tests.raft.hand import output_of
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
 from ticketing.raft.invariants import Witness
@@ -208,7 +209,7 @@ class Network:
 
     def flush(self, process: Process) -> Output:
         """The end of a turn."""
-        output = process.raft.take_output(process.now())
+        output = output_of(process.raft, process.now())
         self._check(process, output)
         for target, message in output.messages:
             self._post(process.member, target, message)

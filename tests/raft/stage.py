@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from tests.raft.hand import output_of
 from tests.raft.showing import show_configuration, show_entry, show_message
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
@@ -152,7 +153,7 @@ class Stage:
     def turn(self, player: Player) -> Output:
         """The end of a member's turn: what it puts out is written down and put on the wire."""
         player.witness.observe()
-        output = player.raft.take_output(self.now)
+        output = output_of(player.raft, self.now)
         player.witness.observe()
         self._check_leader(player)
         self._say_standing(player)

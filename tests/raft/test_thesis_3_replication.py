@@ -389,3 +389,32 @@ def test_role_changes_are_told_once() -> None:
     hand.append(B, 2, (1, 1))
     told.append(hand.output.role_changed)
     assert told == [True, False]
+
+
+def has_output(hand: Hand) -> bool:
+    return hand.raft.has_output
+
+
+def test_word_of_what_is_known_already_needs_no_output() -> None:
+    hand = leader()
+    hand.propose(b"x")
+    hand.acknowledge(B)
+    assert not has_output(hand)
+    index = hand.raft.last_index
+    hand.raft.step(C, AppendReply(hand.raft.term, hand.round, index, index), hand.now)
+    assert not has_output(hand)
+    hand.raft.propose(b"y", hand.now)
+    assert has_output(hand)
+    hand.turn()
+    assert not has_output(hand)
+    hand.raft.begin_barrier()
+    assert has_output(hand)
+
+
+def test_a_follower_that_owes_an_answer_has_output() -> None:
+    hand = Hand()
+    message = AppendEntries(2, 1, 1, 1, 1, commands(2))
+    hand.raft.step(B, message, hand.now)
+    assert has_output(hand)
+    hand.turn()
+    assert not has_output(hand)

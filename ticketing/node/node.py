@@ -86,6 +86,8 @@ class Node:
         self.gaps = 0
         """How often the own loop stood still."""
         self._in_turn = False
+        self._busy_turn = False
+        """Its flush has something to do; see `_begin_work`."""
         self._seen_ns = shell.elapsed_ns()
         self.watch = Watch(self._seen_ns)
         self._housekeeping_ns = self._seen_ns
@@ -125,20 +127,33 @@ class Node:
 
     def turn(self) -> int:
         """Every call from outside begins with this. A fresh reading of the elapsed clock."""
+        now_ns = self._look_up()
+        if not self._busy_turn:
+            self._begin_work()
+        return now_ns
+
+    def _look_up(self) -> int:
+        """The part of a turn's beginning that is never left out: the look for a gap in the own loop."""
         now_ns = self.shell.elapsed_ns()
         if not self._in_turn:
             self._in_turn = True
-            self._work_left = self._committed_left = False
             self.shell.request_flush()
             gap_ns = now_ns - self._seen_ns
             if gap_ns > GAP_NS:
+                self._begin_work()
                 self._after_gap(gap_ns, now_ns)
             self._seen_ns = now_ns
-            lead = self.lead
-            if lead is not None and lead.serving:
-                now_ns, wall_ns = read_together(self.shell.elapsed_ns, self.shell.wall_ns)
-                lead.begin_turn(now_ns, wall_ns)
         return now_ns
+
+    def _begin_work(self) -> None:
+        """Something is to be decided, sent or answered in this turn. Not so where all that has come is word of what is
+        known already.
+        """
+        self._busy_turn = True
+        self._work_left = self._committed_left = False
+        lead = self.lead
+        if lead is not None and lead.serving:
+            lead.begin_turn(*read_together(self.shell.elapsed_ns, self.shell.wall_ns))
 
     def _after_gap(self, gap_ns: int, now_ns: int) -> None:
         """The own loop stood still. A leader may have been deposed meanwhile: nothing is answered before a
@@ -158,7 +173,14 @@ class Node:
             # Between the reading and here. What was decided stands under this turn's gate and may be proposed.
             if self.lead is not None and self.lead.serving:
                 self.lead.propose(now_ns)
+            self._busy_turn = True
             self._after_gap(gap_ns, now_ns)
+        if self._busy_turn:
+            self._work(now_ns)
+        self._in_turn = self._busy_turn = False
+        self._seen_ns = now_ns
+
+    def _work(self, now_ns: int) -> None:
         if self._closing:
             self._go_on_closing(now_ns)
         if self.clients.drain():
@@ -171,8 +193,6 @@ class Node:
             self._work_left = True
         if not self.clients.mute:
             self.clients.write_out(now_ns)
-        self._in_turn = False
-        self._seen_ns = now_ns
 
     def _pass(self, raft: Raft, now_ns: int) -> None:
         lead = self.lead
@@ -604,6 +624,8 @@ class Node:
 
     def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes, now_ns: int) -> None:
         """A frame of a proved peer. `now_ns` was read after its bytes."""
+        if kind != PeerKind.RAFT and not self._busy_turn:
+            self._begin_work()
         try:
             if kind == PeerKind.RAFT:
                 self._raft_message(peer, payload, now_ns)
@@ -651,6 +673,8 @@ class Node:
         finally:
             # Also where the message could be read in part only: it may have ended the lead before.
             self._drop_ended_lead(self.raft, now_ns)
+            if not self._busy_turn and self.raft.has_output:
+                self._begin_work()
 
     def _note_shown(self, member: Member, message: raft_messages.Message) -> None:
         vote: Member | None = None
@@ -746,7 +770,7 @@ class Node:
 
     def session_data(self, session: ClientSession, data: bytes) -> None:
         """Bytes of a client."""
-        if not self._in_turn:
+        if not self._busy_turn:
             self.turn()
         self.clients.data(session, data)
 
@@ -762,7 +786,7 @@ class Node:
 
     def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
         """The connection is over."""
-        if not self._in_turn:
+        if not self._busy_turn:
             self.turn()
         self.clients.ended(session, by_timeout=by_timeout)
 
@@ -772,7 +796,11 @@ class Node:
 
     def link_data(self, link: Link, data: bytes) -> None:
         """Bytes of a peer."""
-        self.peers.link_data(link, data, self.turn())
+        now_ns = self._look_up()
+        state = link.logic
+        if not self._busy_turn and (state is None or state.peer is None):
+            self._begin_work()
+        self.peers.link_data(link, data, now_ns)
 
     def link_down(self, link: Link, *, refused: bool) -> None:
         """A link is over, or never came about."""

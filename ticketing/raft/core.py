@@ -438,6 +438,24 @@ class Raft:
 
     # --- output
 
+    @property
+    def has_output(self) -> bool:
+        """Whether `take_output` has anything to tell, or to send, or may have: False is certain.
+
+        The second follower's acknowledgement of what the first one's has committed already changes nothing, for one.
+        """
+        replica, election = self._replica, self._election
+        if (
+            replica.outbox
+            or replica.applied_index < replica.commit_index
+            or election.barriers_lost
+            or self._compacting
+            or self._reported != (election.role, replica.term, election.leader)
+        ):
+            return True
+        lead = election.lead
+        return self._follower.owes_answer if lead is None else lead.has_output
+
     def take_output(self, now_ns: int) -> Output:
         """Everything since the last call; at most one append a member unless its size splits it."""
         replica = self._replica

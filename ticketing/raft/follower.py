@@ -48,6 +48,11 @@ class Follower:
         self._match = max(self._match, base.index)
         self._last_index = replica.log.last_index
 
+    @property
+    def owes_answer(self) -> bool:
+        """Whether `flush` will queue an acknowledgement."""
+        return self._leader is not None
+
     def flush(self) -> None:
         """Queues the acknowledgement, if one is owed."""
         leader = self._leader

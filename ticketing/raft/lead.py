@@ -215,6 +215,16 @@ class Lead:
         voters = self._replica.configurations.newest.voters
         return max((self.replication.members[voter] for voter in voters), key=standing).member
 
+    @property
+    def has_output(self) -> bool:
+        """Whether `flush` may queue anything, or a barrier, a confirmation or a report waits: False is certain."""
+        if self._round_wanted or self.confirm_round or len(self.barriers) or self.transfer is not None:
+            return True
+        commit_index, replication = self._replica.commit_index, self.replication
+        if commit_index < self._replica.log.last_index and replication.majority_match() > commit_index:
+            return True  # nobody has to agree but this leader
+        return replication.has_output
+
     def flush(self, now_ns: int) -> bool:
         """Queues everything that is to be sent now. False: the lead was given away and is over here."""
         replication = self.replication

@@ -244,6 +244,21 @@ class Replication:
 
     # --- sending
 
+    @property
+    def has_output(self) -> bool:
+        """Whether `send` or `report` may have something: not where everybody follows and was sent all there is."""
+        last_index, round_ = self._replica.log.last_index, self.round
+        for progress in self._peers:
+            if (
+                progress.flow is not Flow.REPLICATE
+                or progress.next <= last_index
+                or progress.sent_round < round_
+                or progress.rolled_back
+                or progress.pin >= 0
+            ):
+                return True
+        return bool(self.snapshots_wanted or self.given_up or self.rolled_back)
+
     def send(self, now_ns: int) -> None:
         """Sends what flow control allows, and an empty append to whom this round sent nothing yet."""
         log = self._replica.log
