@@ -61,6 +61,10 @@ class SnapshotLoader:
         self._extended: dict[int, list[tuple[int, int, Held]]] = {}
         self._merging: Iterator[None] | None = None
 
+    def abandon(self) -> LockTable:
+        """What there is so far, to be taken apart: the rest will not come."""
+        return self._table
+
     def feed(self, data: memoryview | bytes) -> None:
         """Takes one slice. Slices come in the order in which they were told."""
         assert self._merging is None

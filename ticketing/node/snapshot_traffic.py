@@ -94,7 +94,10 @@ class SnapshotTraffic:
 
     def link_down(self, link: Link) -> None:
         """A link, out or in, is over."""
-        self.receivers.pop(link, None)
+        receiver = self.receivers.pop(link, None)
+        unfinished = None if receiver is None else receiver.abandon()
+        if unfinished is not None:
+            self._node.retire(unfinished)
         if link is self._link:
             self.stop_sending()
 

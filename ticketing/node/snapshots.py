@@ -196,6 +196,10 @@ class SnapshotReceiver:
         begin = self._begin
         return ReplicatedState(begin.domain, table, self._members, begin.base, self._quarantine_stamp_ns)
 
+    def abandon(self) -> LockTable | None:
+        """The stream is over before its end: what has come of the table, to be taken apart."""
+        return None if self._loader is None else self._loader.abandon()
+
     @property
     def finishing(self) -> bool:
         """Everything has arrived; `step` is to be called until it gives the state."""
