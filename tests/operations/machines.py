@@ -189,6 +189,7 @@ class Machines:
 
     def type(self, line: Line, words: Mapping[str, str] | None = None, *, may_fail: bool = False) -> Ended:
         """Has one line of the runbook done. `words`: what stands for placeholders such as TOKEN."""
+        began = time.monotonic()
         command = line.command
         for placeholder, value in (words or {}).items():
             command = re.sub(rf"\b{placeholder}\b", value, command)
@@ -196,7 +197,10 @@ class Machines:
             ended = self._scp(command) if command.startswith("scp ") else self.run("bash", "-ec", command)
         else:
             ended = self._on_host(self.hosts[line.host], shlex.split(command))
-        self.told.append(f"{line.host}$ {command}\n-> {ended.status}\n{ended.out}{ended.error}")
+        took_s = time.monotonic() - began
+        self.told.append(
+            f"{line.host}$ {command}\n-> {ended.status}, {took_s:.1f} s\n{ended.out}{ended.error}"
+        )
         assert may_fail or ended.status == 0, self.told[-1]
         assert "Traceback" not in ended.error, self.told[-1]
         return ended

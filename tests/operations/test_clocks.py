@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,9 +19,19 @@ from tests.operations.needs import libfaketime
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-LATE_S = 2.0
-"""What an end may be late on a busy machine."""
+LATE_S = 10.0
+"""What an end may be late where the machine has much else to do. By the wall clocks it would be off by an hour."""
+WITHIN_S = 60.0
 UNHEALTHY, BUSY = 9, 4
+SETTINGS = {
+    # Processes that stand still for a second are not dead here, and clocks that are off are so by an hour: what these
+    # tests are about does not hang on how busy the machine is.
+    "delta_ms": 2000,
+    "leader_lease_ms": 2000,
+    "election_timeout_min_ms": 2000,
+    "election_timeout_max_ms": 4000,
+    "quorum_check_ms": 4000,
+}
 
 
 class Clocked:
@@ -30,6 +41,11 @@ class Clocked:
         self.cluster = cluster
         self.pids: list[int] = []
         for node in cluster.nodes:
+            text = node.config.read_text()
+            for key, value in SETTINGS.items():
+                text, count = re.subn(rf"^# {key} = \d+$", f"{key} = {value}", text, flags=re.MULTILINE)
+                assert count == 1, key
+            node.config.write_text(text)
             self.step(node, "+0")
             node.environment = faked_wall_clock(node.folder / "clock")
 
@@ -50,7 +66,7 @@ class Clocked:
         self.pids.append(node.pid)
 
     async def seen(
-        self, leader: NodeProcess, of: NodeProcess, *verdicts: str, within_s: float = 20.0
+        self, leader: NodeProcess, of: NodeProcess, *verdicts: str, within_s: float = WITHIN_S
     ) -> None:
         """Waits until the leader has come to a verdict on a node's clock."""
 
@@ -61,22 +77,29 @@ class Clocked:
 
         await until_told(judged, f"{leader.place} finds {of.place} {' or '.join(verdicts)}", within_s)
 
-    async def gate(self, leader: NodeProcess, wanted: str, within_s: float = 20.0) -> None:
+    async def gate(self, leader: NodeProcess, wanted: str, within_s: float = WITHIN_S) -> None:
         async def is_so() -> bool:
             status = await leader.status()
             return status is not None and status["clock"]["gate"] == wanted
 
         await until_told(is_so, f"the gate of {leader.place} is {wanted}", within_s)
 
-    async def ask(self, *words: str, status: int = 0) -> Any:
-        """A command of the operator's, `-o json`."""
+    async def ask(self, *words: str, status: int = 0, shows: Callable[[Any], object] = bool) -> Any:
+        """A command of the operator's, `-o json`, once it ends with this status and shows what is looked for.
+
+        Asked anew until then: a sample of a clock that came late makes its verdict `unknown` for a moment.
+        """
         config = self.cluster.folder / "client.toml"
-        ended = await asyncio.to_thread(
-            run_ticketing, *words, "--config", config, "-o", "json", folder=self.cluster.folder
-        )
-        assert ended.status == status, ended
-        assert "Traceback" not in ended.error
-        return json.loads(ended.out)
+
+        async def asked() -> Any:
+            ended = await asyncio.to_thread(
+                run_ticketing, *words, "--config", config, "-o", "json", folder=self.cluster.folder
+            )
+            assert "Traceback" not in ended.error
+            found = json.loads(ended.out) if ended.out else None
+            return found if ended.status == status and found is not None and shows(found) else None
+
+        return await until_told(asked, f"{' '.join(words)} shows it", WITHIN_S)
 
 
 @pytest.fixture
@@ -87,6 +110,14 @@ def clocked(make_cluster: MakeCluster) -> Iterator[Clocked]:
     made.cluster.end()
     for pid in made.pids:
         forget_faked_clock(pid)
+
+
+def replicas_are_equal(doctor: Any) -> bool:
+    """Whatever the clocks do: the nodes' states at one index are the same (F086)."""
+    return any(
+        found["check"] == "state" and found["verdict"] == "ok" and "are equal at index" in found["detail"]
+        for found in doctor["findings"]
+    )
 
 
 async def term_of(node: NodeProcess) -> int:
@@ -114,18 +145,26 @@ async def test_a_followers_wall_clock_that_is_set_stops_nothing_and_is_named(
     ran_out = await waits
     assert ran_out.what == "T"
     assert forever.at + 4 <= ran_out.at + 0.001 <= forever.at + 4 + LATE_S, "so did the wait"
-    assert (await session.acquire(b"free", 0, 5)).what == "G"
+    assert (await session.acquire(b"free", 20, 5)).what == "G"
 
-    view = await clocked.ask("clock", "--check", status=UNHEALTHY)
-    assert view["gate"] == "open"
-    assert any(follower.place in fault and "outside" in fault for fault in view["faults"]), view["faults"]
-    found = next(n for n in (await clocked.ask("status"))["nodes"] if n["place"] == follower.place)
-    assert abs(found["clock_difference_ms"] - float(offset[:-1]) * 1000) < 250
+    def named(view: Any) -> bool:
+        return view["gate"] == "open" and any(
+            follower.place in fault and "outside" in fault for fault in view["faults"]
+        )
+
+    await clocked.ask("clock", "--check", status=UNHEALTHY, shows=named)
+
+    def measured(status: Any) -> bool:
+        found = next(n for n in status["nodes"] if n["place"] == follower.place)["clock_difference_ms"]
+        return found is not None and abs(found - float(offset[:-1]) * 1000) < 1000
+
+    await clocked.ask("status", shows=measured)
     assert await term_of(leader) == term, "no election"
 
     clocked.step(follower, "+0")
     await clocked.seen(leader, follower, "inside")
-    assert (await clocked.ask("clock", "--check"))["faults"] == []
+    await clocked.ask("clock", "--check", shows=lambda view: view["faults"] == [])
+    await clocked.ask("doctor", shows=replicas_are_equal)
 
 
 @pytest.mark.parametrize("offset", ["+3600s", "-3600s"])
@@ -147,7 +186,8 @@ async def test_a_leader_whose_wall_clock_is_set_hands_the_lead_on_with_every_lea
     assert granted.token > held.token
     assert asked_at + 6 <= granted.at <= held.at + 6 + LATE_S
     await clocked.seen(new, leader, "outside")
-    assert f"{leader.place} is outside" in " ".join((await clocked.ask("clock"))["faults"])
+    await clocked.ask("clock", shows=lambda view: f"{leader.place} is outside" in " ".join(view["faults"]))
+    await clocked.ask("doctor", status=UNHEALTHY, shows=replicas_are_equal)
     assert "own clock outside: giving the lead away" in leader.log.read_text()
     clocked.step(leader, "+0")
     await clocked.seen(new, leader, "inside")
@@ -183,19 +223,23 @@ async def test_while_too_few_clocks_agree_nothing_is_granted_and_everything_else
     assert (await session.release(expiring.token, b"expiring")).what == "N"
     assert not second.done()
 
-    view = await clocked.ask("clock", "--check", status=UNHEALTHY)
-    assert view["gate"] == "closed"
-    for node in (ahead, behind):
-        assert any(f"{node.place} is outside" in fault for fault in view["faults"]), view["faults"]
-    status = await clocked.ask("status", "--check", status=UNHEALTHY)
-    assert any("clocks" in fault for fault in status["faults"])
+    def both_named(view: Any) -> bool:
+        faults = " ".join(view["faults"])
+        return view["gate"] == "closed" and all(
+            f"{node.place} is outside" in faults for node in (ahead, behind)
+        )
+
+    await clocked.ask("clock", "--check", status=UNHEALTHY, shows=both_named)
+    await clocked.ask(
+        "status", "--check", status=UNHEALTHY, shows=lambda status: "clocks" in " ".join(status["faults"])
+    )
     config = clocked.cluster.folder / "client.toml"
     words = ("acquire", "free", "--wait", "0", "--config", config)
     busy = await asyncio.to_thread(run_ticketing, *words, folder=clocked.cluster.folder)
     assert busy.status == BUSY, busy
 
     clocked.step(ahead, "+0")
-    first, then = await asyncio.wait_for(queued, 20), await asyncio.wait_for(second, 20)
+    first, then = await asyncio.wait_for(queued, WITHIN_S), await asyncio.wait_for(second, WITHIN_S)
     assert first.what == then.what == "G"
     assert first.token > expiring.token
     assert await term_of(leader) == term, "no election"
@@ -229,8 +273,8 @@ async def test_an_elapsed_clock_at_a_wrong_rate_closes_the_gate_where_it_is_need
     assert (await session.acquire(b"free", 0, 5)).what == "B"
     queued = session.acquire(b"queued", 60, 5)
     assert (await session.release(kept.token, b"kept")).what == "R"
-    faults = (await clocked.ask("clock"))["faults"]
-    assert any(f"{fast.place} is " in fault for fault in faults), faults
+    await clocked.ask("clock", shows=lambda view: f"{fast.place} is " in " ".join(view["faults"]))
     assert not queued.done()
     clocked.start_one(other)
-    assert (await asyncio.wait_for(queued, 20)).what == "G"
+    assert (await asyncio.wait_for(queued, WITHIN_S)).what == "G"
+    await clocked.ask("doctor", status=UNHEALTHY, shows=replicas_are_equal)

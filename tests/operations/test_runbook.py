@@ -65,7 +65,14 @@ class Operator:
         return json.loads(ended.out)
 
     def status(self) -> Any:
-        return self.ask("status")
+        """What `status` tells once a leader serves: on a busy machine there may be an election at any time."""
+
+        def served() -> Any:
+            ended = self.machines.run("ticketing", "status", "-o", "json")
+            self.machines.told.append(f"status -> {ended}")
+            return json.loads(ended.out) if ended.status == 0 else None
+
+        return self.until(served, "a leader serves", within_s=30)
 
     def until(self, ready: Callable[[], Any], what: str, within_s: float = 20.0) -> Any:
         deadline = time.monotonic() + within_s

@@ -58,11 +58,3 @@ def test_panels_have_numbers_and_places_of_their_own() -> None:
     spots = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
     assert len(spots) == len(panels)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
-
-
-def test_supervisors_leave_a_node_time_to_leave_and_a_removed_one_alone() -> None:
-    manifest = (DEPLOY / "kubernetes.yaml").read_text()
-    assert "terminationGracePeriodSeconds: 60" in manifest
-    assert "maxUnavailable: 1" in manifest
-    liveness = manifest.partition("livenessProbe:")[2].partition("readinessProbe:")[0]
-    assert "path: /livez" in liveness
