@@ -267,7 +267,7 @@ class TestStopping:
         assert "voters would be left living" in why
         cluster.world.run(30 * S)
         assert stays.stopped is None
-        assert not stays.up.membership.stopping
+        assert not stays.up.membership.departure.stopping
         assert not stays.up.clients.stopping
         client = cluster.connect(stays)
         assert client.ready

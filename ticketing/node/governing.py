@@ -58,7 +58,7 @@ class Governing:
         configuration = raft.configuration
         voters = tuple(dict.fromkeys((*configuration.voters, *configuration.outgoing)))
         leaving = self.leaves.given(voters)
-        if node.membership.stopping and raft.me not in leaving:
+        if node.membership.departure.stopping and raft.me not in leaving:
             leaving = (*leaving, raft.me)
         return ClusterFacts(
             me=raft.me,

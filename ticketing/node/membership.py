@@ -1,8 +1,7 @@
-"""How this process comes to be a member and how it leaves: forming, rejoining, replacement and leave, joined to the
-node.
+"""How this process comes to be a member: forming, rejoining and replacement, joined to the node.
 
-The decisions are in `forming`, `rejoin`, `replacement` and `leave`; this module hands them what they need to know and
-carries out what they decide.
+The decisions are in `forming`, `rejoin` and `replacement`; this module hands them what they need to know and carries
+out what they decide. How it leaves is in `departure`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import msgspec
 
 from ticketing.locks.table import LockTable
 from ticketing.node.clock_health import read_together
+from ticketing.node.departure import Departure
 from ticketing.node.first_state import FirstState, standalone_first_state
 from ticketing.node.forming import Forming
 from ticketing.node.forming_messages import decode_forming, encode_forming
 from ticketing.node.governing import Governing
 from ticketing.node.handshake import LinkFailure, LinkPeer, Refusal
-from ticketing.node.leave import AskLeave, GiveLeadAway, Leaving, StayOn, StopNow
 from ticketing.node.link import PeerKind
 from ticketing.node.members import MemberRecord, Members
 from ticketing.node.membership_messages import (
@@ -27,8 +26,6 @@ from ticketing.node.membership_messages import (
     JoinApplied,
     JoinAsk,
     JoinTaken,
-    LeaveAsk,
-    LeaveMessage,
     MembershipMessage,
     Removed,
     decode_leave,
@@ -36,9 +33,6 @@ from ticketing.node.membership_messages import (
     encode,
 )
 from ticketing.node.rejoin import (
-    FAILED,
-    REMOVED,
-    START_AGAIN,
     AppliedReport,
     LeaderAt,
     Rejoin,
@@ -52,7 +46,6 @@ from ticketing.node.settings import OperatorCommand, S
 from ticketing.node.shell import Link
 from ticketing.node.state import DomainFacts, ReplicatedState
 from ticketing.node.state_files import FLOOR, RECORD, REPLACE
-from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
 from ticketing.raft.types import BLANK, MS, Member
 
@@ -62,11 +55,7 @@ if TYPE_CHECKING:
 ASKERS_MAX = 8
 ASKER_NS = 10 * S
 """How long the address of a process that asked for a place is dialled after its last ask."""
-LEAVE_WITHIN_NS = 5 * S
-"""How long an operator's `leave` waits for the leader's. It spans the second in which a new leader gives none."""
 TOLD_MAX = 64
-LEAVER_NS = 3 * S
-"""How long a process that said that it wants to stop is given no lead."""
 
 
 class Membership:
@@ -74,7 +63,7 @@ class Membership:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.stopping = False
+        self.departure = Departure(node)
         self.forming: Forming | None = None
         """None only where standalone."""
         self.governing: Governing | None = None
@@ -82,17 +71,9 @@ class Membership:
         self._rejoin: Rejoin | None = None
         self._leader_at: LeaderAt | None = None
         """Where a member said that the leader is, which no configured address of its place leads to."""
-        self._leaving: Leaving | None = None
         self._report = AppliedReport()
-        self._leave_asked: list[Callable[[bool, str], None]] = []
-        """Operators who wait to be told whether this process goes."""
-        self._ending = False
-        self._again = False
-        """Whether the process is stopped for another one to be started in its place."""
         self._joining = ""
         """The id of the domain that has taken this process in, while its record is being written."""
-        self._leavers: dict[int, int] = {}
-        """By incarnation: when a process last said that it wants to stop."""
         self._ended: dict[int, MemberRecord] = {}
         """By incarnation: the members that were removed last."""
         self._greatest = node.settings.earlier_first_token
@@ -243,14 +224,13 @@ class Membership:
                 )
                 if report is not None:
                     node.peers.send(raft.leader.incarnation, PeerKind.MEMBERSHIP, encode(report))
-        if self._leaving is not None:
-            self._go_on_leaving(self._leaving, now_ns)
+        self.departure.tick(now_ns)
 
     # --- rejoining
 
     def _ask_for_place(self, forming: Forming, now_ns: int) -> None:
         node = self._node
-        if not node.settings.rejoin or not forming.asks_for_place or self.stopping:
+        if not node.settings.rejoin or not forming.asks_for_place or self.departure.stopping:
             return
         rejoin = self._rejoin
         if rejoin is None:
@@ -287,7 +267,7 @@ class Membership:
                     taken.domain_id, taken.first_token, taken.node_id, 0, "", lambda: self._joined(taken)
                 )
             case Stop(status, reason):
-                self._end(status, reason)
+                self.departure.end(status, reason)
             case LeaderAt() as told:
                 self._leader_at = told
                 node.set_targets()
@@ -342,19 +322,7 @@ class Membership:
     def told_removed(self, why: str) -> None:
         """This process is no member any more and stops for good."""
         stop = removed(why, voted=self._voted)
-        self._end(stop.status, stop.reason)
-
-    def _end(self, status: int, reason: str) -> None:
-        node = self._node
-        if self._ending:
-            return
-        self._ending = True
-        self._tell_leave(reason, given=True)
-        if not status and self._again:
-            status, reason = START_AGAIN, f"{reason}; to be started again"
-        node.shell.log("error" if status in (FAILED, REMOVED) else "info", "stopping", reason=reason)
-        node.clients.close_all("shutting_down")
-        node.shell.stop(status, reason)
+        self.departure.end(stop.status, stop.reason)
 
     def lead_began(self, now_ns: int) -> None:
         """This process leads."""
@@ -434,7 +402,7 @@ class Membership:
         elif kind == PeerKind.MEMBERSHIP:
             self._membership_message(peer, link, decode_membership(payload), now_ns)
         elif kind == PeerKind.LEAVE:
-            self._leave_message(peer, decode_leave(payload), now_ns)
+            self.departure.receive(peer, decode_leave(payload), now_ns)
 
     def _membership_message(
         self, peer: LinkPeer, link: Link, message: MembershipMessage, now_ns: int
@@ -491,24 +459,6 @@ class Membership:
         payload = encode(answer, node.peers.format_to(incarnation))
         node.peers.send(incarnation, PeerKind.MEMBERSHIP, payload)
 
-    def _leave_message(self, peer: LinkPeer, message: LeaveMessage, now_ns: int) -> None:
-        node = self._node
-        raft = node.raft
-        sender = node.member_of(peer)
-        if raft is None or sender is None:
-            return
-        if isinstance(message, LeaveAsk):
-            self._leavers[sender.incarnation] = now_ns
-            while len(self._leavers) > TOLD_MAX:
-                del self._leavers[next(iter(self._leavers))]
-            if self.governing is not None and (message.node_id, message.incarnation) == sender:
-                node.peers.send(
-                    sender.incarnation, PeerKind.LEAVE, self.governing.asked_for_leave(message, now_ns)
-                )
-        elif self._leaving is not None:
-            self._leaving.answered(message, sender, me=raft.me, leader=raft.leader, term=raft.term)
-            self._go_on_leaving(self._leaving, now_ns)
-
     def targets(self) -> dict[str, str]:
         """Further peer addresses to be dialled: address to place."""
         found = {address: place for address, (place, _until_ns) in self._askers.items()}
@@ -540,7 +490,7 @@ class Membership:
             progress = raft.progress(member)
             if not node.peers.is_up(member.incarnation) or progress is None or progress.rolled_back:
                 continue
-            if now_ns - progress.heard_ns > S or member in leaving or self.leaves(member, now_ns):
+            if now_ns - progress.heard_ns > S or member in leaving or self.departure.leaves(member, now_ns):
                 continue
             best = raft.progress(target) if target is not None else None
             if best is None or progress.match > best.match:
@@ -558,7 +508,7 @@ class Membership:
         asked = [] if self._rejoin is None else self._rejoin.views(now_ns)
         replacements = [] if self.governing is None else self.governing.views(now_ns)
         return {
-            "state": self._leaving.waiting_for if self._leaving is not None else forming.state_text,
+            "state": self.departure.waiting_for or forming.state_text,
             "waiting_for": forming.waiting_for,
             "asked": [
                 {"place": view.place, "address": view.address, "linked": view.linked, "said": view.said}
@@ -576,99 +526,7 @@ class Membership:
             ],
         }
 
-    # --- the end
-
-    def begin_stop(self, now_ns: int, *, force: bool) -> None:
-        """Leaves in good order: the lead is given away first. `force`, or a second call, stops at once."""
-        node = self._node
-        leaving = self._leaving
-        if not force and leaving is not None and leaving.stays:
-            # An operator has asked whether it may go; now it is told to.
-            self._again = False
-            self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
-            return
-        if force or self.stopping:
-            self._end(0, "stopped at once")
-            return
-        self.stopping = True
-        node.clients.stopping = True
-        if node.raft is None or node.settings.standalone:
-            self._end(0, "stopped")
-            return
-        self._leaving = Leaving(now_ns, node.settings.stop_wait_ns)
-        self._go_on_leaving(self._leaving, now_ns)
-
-    def leave(self, now_ns: int, told: Callable[[bool, str], None], *, again: bool = False) -> None:
-        """Stops if leave is given within a few seconds, else stays. `told` once: whether it goes, and why (not).
-
-        `again`: for whatever supervises the process to start it again, which its exit status says.
-        """
-        node = self._node
-        self._leave_asked.append(told)
-        if self.stopping:
-            return
-        self._again = again
-        if node.raft is None or node.settings.standalone:
-            self.begin_stop(now_ns, force=False)
-            return
-        self.stopping = node.clients.stopping = True
-        self._leaving = Leaving(now_ns, min(LEAVE_WITHIN_NS, node.settings.stop_wait_ns), stays=True)
-        self._go_on_leaving(self._leaving, now_ns)
-
-    def _tell_leave(self, reason: str, *, given: bool) -> None:
-        asked, self._leave_asked = self._leave_asked, []
-        for told in asked:
-            told(given, reason)
-
-    def _stay(self, reason: str) -> None:
-        self._leaving = None
-        self._again = False
-        self.stopping = self._node.clients.stopping = False
-        self._node.shell.log("info", "no leave was given, so it stays", reason=reason)
-        self._tell_leave(reason, given=False)
-
-    def _go_on_leaving(self, leaving: Leaving, now_ns: int) -> None:
-        node = self._node
-        raft = node.raft
-        if raft is None:
-            self._end(0, "stopped")
-            return
-        action = leaving.step(
-            now_ns,
-            me=raft.me,
-            voter=raft.configuration.is_voter(raft.me),
-            leading=raft.role is Role.LEADER,
-            leader=raft.leader,
-            term=raft.term,
-        )
-        match action:
-            case GiveLeadAway():
-                self._say_leaving(raft)
-                refused = self.transfer(None, now_ns)
-                node.shell.log("info", "giving the lead away", refused=refused)
-            case AskLeave():
-                self._say_leaving(raft)
-            case StayOn(reason):
-                self._stay(reason)
-            case StopNow(reason, warning):
-                if warning:
-                    node.shell.log("error", reason)
-                self._tell_leave(reason, given=not warning)
-                self._end(0, reason)
-
-    def _say_leaving(self, raft: Raft) -> None:
-        """The leader is asked for its leave, and every other member told the same: or two that stop would give the
-        lead to each other, and a new leader gives no leave in its first second.
-        """
-        ask = encode(LeaveAsk(raft.me.node_id, raft.me.incarnation, raft.term))
-        for member in raft.configuration.members():
-            if member != raft.me:
-                self._node.peers.send(member.incarnation, PeerKind.LEAVE, ask)
-
-    def leaves(self, member: Member, now_ns: int) -> bool:
-        """Whether this member has said lately that it wants to stop."""
-        said_ns = self._leavers.get(member.incarnation)
-        return said_ns is not None and now_ns - said_ns <= LEAVER_NS
+    # --- an operator
 
     def operator_form(self, now_ns: int, *, first: bool, first_token: int) -> str | None:
         """Forms a domain at the operator's word; otherwise why not."""

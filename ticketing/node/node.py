@@ -449,7 +449,7 @@ class Node:
         configuration = raft.configuration
         fit = self.clock.odd_one_out(now_ns, wall_ns, raft.me, configuration.voters, configuration.outgoing)
         for target in fit:
-            if self.peers.is_up(target.incarnation) and not self.membership.leaves(target, now_ns):
+            if self.peers.is_up(target.incarnation) and not self.membership.departure.leaves(target, now_ns):
                 self._lead_moves_ns = now_ns + LEAD_MOVES_NS
                 refused = self.transfer_to(target, now_ns)
                 self.shell.log("audit", "own clock outside: giving the lead away", refused=refused)
@@ -808,7 +808,7 @@ class Node:
 
     def begin_stop(self, *, force: bool = False) -> None:
         """Leaves in good order, or at once."""
-        self.membership.begin_stop(self.turn(), force=force)
+        self.membership.departure.begin_stop(self.turn(), force=force)
 
     def form(self, *, first: bool, first_token: int) -> str | None:
         """Forms a domain at the operator's word; otherwise why not."""

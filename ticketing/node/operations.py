@@ -235,7 +235,7 @@ class Operations:
             if refused is not None:
                 told(False, refused)
                 return
-        node.membership.leave(now_ns, told, again=again)
+        node.membership.departure.leave(now_ns, told, again=again)
 
     def checksum(self, index: int, told: Told) -> None:
         """The checksum of this node's whole state at an index, or where it stands if that is passed or not reached."""

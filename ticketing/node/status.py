@@ -41,7 +41,7 @@ def status(node: Node) -> dict[str, Any]:
         "serving": node.lead is not None and node.lead.serving,
         "leader": None,
         "leader_serves": _leader_serves(node),
-        "stopping": node.membership.stopping,
+        "stopping": node.membership.departure.stopping,
         "membership": node.membership.status(),
         "addresses": {
             "client": node.place.client,
