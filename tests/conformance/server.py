@@ -242,11 +242,15 @@ class Server:
     async def next(self, opcode: str, within_s: float = NEXT_S) -> Request:
         """The next request, which must be of this kind."""
         async with asyncio.timeout(within_s):
-            request = await self._inbox.get()
-            while request.frame.raw in self.answered:  # it came twice before it was answered
-                request.answer(self.answered[request.frame.raw])
-                request = await self._inbox.get()
+            request = await self._unanswered()
         assert request.frame.opcode == opcode, f"{opcode} was expected: {request.frame}"
+        return request
+
+    async def _unanswered(self) -> Request:
+        request = await self._inbox.get()
+        while request.frame.raw in self.answered:  # it came twice before it was answered
+            request.answer(self.answered[request.frame.raw])
+            request = await self._inbox.get()
         return request
 
     @property
@@ -258,7 +262,7 @@ class Server:
         """Nothing is asked for so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(for_s):
-                request = await self._inbox.get()
+                request = await self._unanswered()
                 raise AssertionError(f"nothing was expected: {request.frame}")
 
     def tell(self, data: bytes) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.e2e.cluster import NodeProcess
 from tests.e2e.waiting import until_told
 
@@ -20,5 +18,4 @@ async def until_waiting(node: NodeProcess, key: str, count: int) -> None:
     async def counted() -> bool:
         return await waiters(node, key) == count
 
-    async with asyncio.timeout(15):
-        await until_told(counted, f"{count} waiters for {key}")
+    await until_told(counted, f"{count} waiters for {key}", 30)
