@@ -1,0 +1,1 @@
+"""Hostile clients, peers and operators against running nodes (docs/hostile.md)."""

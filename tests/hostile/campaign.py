@@ -1,0 +1,135 @@
+"""Carries out the cases against a target and measures what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections import Counter
+from typing import Any, NamedTuple
+
+from tests.e2e.waiting import until
+from tests.hostile import admin_port, client_port, peer_port, tls_door
+from tests.hostile.bounds import BACK_TO_NORMAL_S, memory_of
+from tests.hostile.cases import Case, Target
+from tests.hostile.probes import Latencies, LogReader, Neighbour, Sampler, descriptors
+
+ALL = (*client_port.CASES, *tls_door.CASES, *peer_port.CASES, *admin_port.CASES)
+TOGETHER = "waiting cases together"
+BASELINE_S = 0.6
+SHORT_S = 1.0
+"""How long a flood goes on in the tests."""
+
+
+class Measured(NamedTuple):
+    """What one case did to one target."""
+
+    case: str
+    flavour: str
+    told: str
+    """What was done, in the attack's words."""
+    failed: str
+    """Why the attack's own claims do not hold, empty where they do."""
+    memory_before_mib: float
+    memory_peak_mib: float
+    memory_bound_mib: int
+    without: Latencies
+    during: Latencies
+    lasted_s: float
+    descriptors_left: int
+    logged: Counter[str]
+    log_lines: list[dict[str, Any]]
+    expected: tuple[str, ...]
+    """Events that the log must show."""
+    lives: str
+    """Why the node serves no newcomer afterwards, empty where it does."""
+
+
+def cases_for(flavour: str) -> list[Case]:
+    return [case for case in ALL if flavour in case.flavours]
+
+
+def rows_for(flavour: str) -> list[str]:
+    """Names of what is measured on one target: each case alone, those that wait together."""
+    cases = cases_for(flavour)
+    return [TOGETHER, *(case.name for case in cases if not case.waits)]
+
+
+async def carry_out(target: Target, seconds: float) -> list[Measured]:
+    """All cases of the target's flavour, one after the other; those that mostly wait at once."""
+    neighbour = Neighbour(target.cluster)
+    found: list[Measured] = []
+    try:
+        await neighbour.started()
+        cases = cases_for(target.flavour)
+        waiting = [case for case in cases if case.waits]
+        found.append(await _measure(target, neighbour, TOGETHER, waiting, seconds))
+        for case in cases:
+            if not case.waits:
+                found.append(await _measure(target, neighbour, case.name, [case], seconds))
+    finally:
+        neighbour.end()
+    return found
+
+
+async def _measure(
+    target: Target, neighbour: Neighbour, name: str, cases: list[Case], seconds: float
+) -> Measured:
+    pid = target.node.pid
+    await until(lambda: descriptors(pid) < 200, "what was before has gone")
+    before = descriptors(pid)
+    log = LogReader(target.node.log)
+    quiet = await neighbour.rest(BASELINE_S)
+    async with Sampler(pid) as memory:
+        start = time.monotonic()
+        told = await asyncio.gather(*(_attempt(case, target, seconds) for case in cases))
+        end = time.monotonic()
+    await neighbour.caught_up(end)
+    left = await _descriptors_left(pid, before)
+    lives = await _lives(target)
+    return Measured(
+        name,
+        target.flavour,
+        "; ".join(
+            f"{case.name}: {text}" if len(cases) > 1 else text
+            for case, (text, _) in zip(cases, told, strict=True)
+        ),
+        "\n".join(failed for _, failed in told if failed),
+        memory.before_mib,
+        memory.peak_mib,
+        memory_of(name).mib,
+        neighbour.between(*quiet),
+        neighbour.between(start, end),
+        end - start,
+        left,
+        log.events(),
+        log.lines(),
+        tuple(case.log for case in cases if case.log),
+        lives,
+    )
+
+
+async def _attempt(case: Case, target: Target, seconds: float) -> tuple[str, str]:
+    try:
+        return await case.attack(target, seconds), ""
+    except Exception:  # the others are still to be carried out; the test of this one fails with it
+        return "", f"{case.name}:\n{traceback.format_exc()}"
+
+
+async def _descriptors_left(pid: int, before: int) -> int:
+    """Above what was there before; what is being closed is waited for."""
+    deadline = time.monotonic() + BACK_TO_NORMAL_S
+    while (left := descriptors(pid) - before) > 0 and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    return max(0, left)
+
+
+async def _lives(target: Target) -> str:
+    try:
+        async with asyncio.timeout(5):
+            (await target.session()).close()
+            if await target.node.status() is None:
+                return "the admin plane does not answer"
+    except (AssertionError, OSError) as error:
+        return f"a client is not let in: {error!r}"
+    return ""

@@ -1,0 +1,67 @@
+"""What a case is, and what it is done to."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from tests.e2e.cluster import Cluster, NodeProcess
+from tests.hostile.strangers import Stranger, TlsStranger
+from ticketing.protocol.handshake import digest
+
+STANDALONE = "standalone, plain"
+STANDALONE_TLS = "standalone, TLS"
+THREE = "one of three, plain"
+THREE_TLS = "one of three, TLS"
+EVERYWHERE = (STANDALONE, STANDALONE_TLS, THREE, THREE_TLS)
+PLAIN = (STANDALONE, THREE)
+TLS = (STANDALONE_TLS, THREE_TLS)
+
+
+class Target:
+    """One serving node and the cluster that it belongs to."""
+
+    def __init__(self, flavour: str, cluster: Cluster, node: NodeProcess) -> None:
+        self.flavour = flavour
+        self.cluster = cluster
+        self.node = node
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return self.node.tls()
+
+    async def client(self, *, source: str = "127.0.0.1") -> Stranger | TlsStranger:
+        """A connection to the client port, TLS done where there is any; nothing was said yet."""
+        context = self.tls
+        if context is None:
+            return await Stranger.dial(self.node.client, source=source)
+        return await TlsStranger.dial(self.node.client, context, source=source)
+
+    async def session(self) -> Stranger | TlsStranger:
+        """A client that has authenticated."""
+        stranger = await self.client()
+        nonce = nonce_of(await stranger.line())
+        await stranger.send(digest(self.node.client_token, nonce))
+        first = await stranger.line()
+        assert first[:1] in (b"L", b"\n"), first
+        return stranger
+
+
+def nonce_of(banner: bytes) -> str:
+    """ConnectionError where there is none: the door was closed."""
+    if not banner.startswith(b"TICKETING/"):
+        raise ConnectionError(f"no banner: {banner[:40]!r}")
+    return banner.split(b"\n")[0].split(b" ")[1].decode()
+
+
+class Case(NamedTuple):
+    """`attack` gets the target and how long it goes on, in seconds, and says what it did; it asserts what only it can."""
+
+    name: str
+    attack: Callable[[Target, float], Awaitable[str]]
+    flavours: tuple[str, ...] = EVERYWHERE
+    log: str = ""
+    """The event that the node's log must show."""
+    waits: bool = False
+    """It mostly waits: done together with the others that do."""
