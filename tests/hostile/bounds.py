@@ -1,7 +1,7 @@
 """All bounds of the hostile cases, in one place: what a node may cost and what its other clients may feel.
 
-Memory is what the process's resident set may rise above what it was before the case, in MiB, at its peak. Most cases have
-the general bound; the others say why they have another.
+Memory is what the process's resident set may rise above what it was before the case, in MiB, at its peak. Most cases
+have the general bound; the others say why they have another.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MEMORY_MIB = 24
-"""The door: 512 connections with at most 4 KiB of ours and some KiB of objects each, log lines on their way, and what the
-allocator keeps."""
+"""The door: 512 connections with at most 4 KiB of ours and some KiB of objects each, log lines on their way, and what
+the allocator keeps."""
 
 
 class Memory(NamedTuple):
@@ -35,9 +35,9 @@ MEMORY = {
 
 LATENCY_RATIO = 20.0
 LATENCY_FLOOR_MS = 1_500.0
-"""The neighbours' acquire at the 95th percentile: at most the ratio times that without attack, plus the floor. The attackers
-themselves run on the same few cores as the node and the neighbours, and so may the rest of a test run: the bound
-tells service from starvation, the measured figures tell how much."""
+"""The neighbours' acquire at the 95th percentile: at most the ratio times that without attack, plus the floor. The
+attackers themselves run on the same few cores as the node and the neighbours, and so may the rest of a test run: the
+bound tells service from starvation, the measured figures tell how much."""
 
 SLOWEST_MS = 9_000.0
 """No acquire of a neighbour waits longer, and none fails. On a machine of its own it is a tenth; where other programs
@@ -45,6 +45,9 @@ stop every process for seconds, nothing less can be told from a fault."""
 
 BACK_TO_NORMAL_S = 12.0
 """Within this time after a case no descriptor of it is left."""
+
+LIVES_S = 8.0
+"""A newcomer is served within this time after a case: what the kernel still holds of it is worked off first."""
 
 LOG_BURST = 20
 LOG_EVERY_S = 1.0

@@ -8,15 +8,15 @@ import traceback
 from collections import Counter
 from typing import Any, NamedTuple
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import until, until_told
 from tests.hostile import admin_port, client_port, peer_port, tls_door
-from tests.hostile.bounds import BACK_TO_NORMAL_S, memory_of
+from tests.hostile.bounds import BACK_TO_NORMAL_S, LIVES_S, memory_of
 from tests.hostile.cases import Case, Target
 from tests.hostile.probes import Latencies, LogReader, Neighbour, Sampler, descriptors
 
 ALL = (*client_port.CASES, *tls_door.CASES, *peer_port.CASES, *admin_port.CASES)
 TOGETHER = "waiting cases together"
-BASELINE_S = 0.6
+BASELINE_S = 0.4
 SHORT_S = 1.0
 """How long a flood goes on in the tests."""
 
@@ -64,9 +64,9 @@ async def carry_out(target: Target, seconds: float) -> list[Measured]:
         cases = cases_for(target.flavour)
         waiting = [case for case in cases if case.waits]
         found.append(await _measure(target, neighbour, TOGETHER, waiting, seconds))
-        for case in cases:
-            if not case.waits:
-                found.append(await _measure(target, neighbour, case.name, [case], seconds))
+        found += [
+            await _measure(target, neighbour, case.name, [case], seconds) for case in cases if not case.waits
+        ]
     finally:
         neighbour.end()
     return found
@@ -104,7 +104,7 @@ async def _measure(
         left,
         log.events(),
         log.lines(),
-        tuple(case.log for case in cases if case.log),
+        tuple(case.told_by(target.flavour) for case in cases if case.told_by(target.flavour)),
         lives,
     )
 
@@ -118,18 +118,18 @@ async def _attempt(case: Case, target: Target, seconds: float) -> tuple[str, str
 
 async def _descriptors_left(pid: int, before: int) -> int:
     """Above what was there before; what is being closed is waited for."""
-    deadline = time.monotonic() + BACK_TO_NORMAL_S
-    while (left := descriptors(pid) - before) > 0 and time.monotonic() < deadline:
-        await asyncio.sleep(0.1)
-    return max(0, left)
+    try:
+        await until(lambda: descriptors(pid) <= before, "descriptors are closed", BACK_TO_NORMAL_S)
+    except AssertionError:
+        return descriptors(pid) - before
+    return 0
 
 
 async def _lives(target: Target) -> str:
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIVES_S):
             (await target.session()).close()
-            if await target.node.status() is None:
-                return "the admin plane does not answer"
+        await until_told(target.node.status, "the admin plane answers", LIVES_S)
     except (AssertionError, OSError) as error:
-        return f"a client is not let in: {error!r}"
+        return f"{error!r}"
     return ""

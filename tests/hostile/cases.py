@@ -56,12 +56,18 @@ def nonce_of(banner: bytes) -> str:
 
 
 class Case(NamedTuple):
-    """`attack` gets the target and how long it goes on, in seconds, and says what it did; it asserts what only it can."""
+    """`attack` gets the target and how long it goes on, in seconds, and says what it did; it asserts what only it can
+    see."""
 
     name: str
     attack: Callable[[Target, float], Awaitable[str]]
     flavours: tuple[str, ...] = EVERYWHERE
     log: str = ""
     """The event that the node's log must show."""
+    log_tls: str = ""
+    """In its place where there is TLS, if that is another one."""
     waits: bool = False
     """It mostly waits: done together with the others that do."""
+
+    def told_by(self, flavour: str) -> str:
+        return self.log_tls or self.log if flavour in TLS else self.log

@@ -1,9 +1,9 @@
-"""An innocent client in a process of its own: acquires and releases over the library, and says how long each acquire took.
+"""An innocent client in a process of its own: acquires and releases over the library, and says how long it took.
 
     python -m tests.hostile.neighbour TOKEN CA|off ADDRESS...
 
-One JSON line an acquire: `[began, milliseconds, error or null]`, `began` on the monotonic clock of the machine. Ends when
-its standard input does.
+One JSON line an acquire: `[began, milliseconds, error or null]`, `began` on the monotonic clock of the machine. It ends
+when its standard input does.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LEASE_S = 20
 
 async def live(token: str, authority: str, addresses: list[str]) -> None:
     loop = asyncio.get_running_loop()
-    over = loop.create_future()
-    loop.add_reader(sys.stdin.fileno(), lambda: over.done() or over.set_result(None))
+    over = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), over.set)
     broker = TicketBroker(addresses, token=token, tls=authority, name="neighbour")
     number = 0
     try:
-        while not over.done():
+        while not over.is_set():
             number += 1
             began, error = time.monotonic(), None
             try:

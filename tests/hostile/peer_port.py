@@ -133,7 +133,7 @@ async def forged(target: Target, _seconds: float) -> str:
         tried += 1
     after = await told_status(target.node)
     assert after["raft"]["term"] == before["raft"]["term"]
-    assert after["raft"]["members"] and after["leader"] == before["leader"]
+    assert after["leader"] == before["leader"]
     return f"{tried} members forged"
 
 
@@ -161,7 +161,7 @@ async def liar(target: Target, _seconds: float) -> str:
     before = await told_status(target.node)
     tag, term = bytes.fromhex(before["domain"].partition(".")[2]), int(before["raft"]["term"])
     last = (1 << 64) - 1
-    raft = [
+    raft: list[messages.Message] = [
         messages.StaleTerm(last),
         messages.TimeoutNow(last),
         messages.VoteRequest(last, last, last, transfer=True),

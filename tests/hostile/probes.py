@@ -77,7 +77,7 @@ class LogReader:
 class Latencies(NamedTuple):
     """Acquires of the neighbour that overlap a span of time."""
 
-    count: int
+    acquires: int
     median_ms: float
     p95_ms: float
     slowest_ms: float

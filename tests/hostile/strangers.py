@@ -59,6 +59,13 @@ class Stranger:
         except ConnectionError:
             return b""
 
+    async def some(self) -> bytes:
+        """The next bytes; ConnectionError at the end."""
+        data = await self.read()
+        if not data:
+            raise ConnectionError("the other side has ended it")
+        return data
+
     async def line(self, within_s: float = 5.0) -> bytes:
         """Bytes up to the next line's end, and what came with it."""
         found = b""
@@ -112,10 +119,7 @@ class TlsStranger:
                 await plain.send(stream.outgoing())
                 if done:
                     return cls(plain, stream)
-                data = await plain.read()
-                if not data:
-                    raise ConnectionError("ended in the TLS handshake")
-                done = stream.advance(data)
+                done = stream.advance(await plain.some())
         except BaseException:
             plain.close()
             raise

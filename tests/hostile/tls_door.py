@@ -76,9 +76,9 @@ async def key_updates(target: Target, _seconds: float) -> str:
 def many_key_updates(stream: TlsStream, count: int) -> bytes:
     """The ciphertext of as many key updates that ask for an answer (Python's `ssl` has no call for them)."""
     library = _openssl()
-    pointer = ctypes.c_void_p.from_address(
-        id(stream._object._sslobj) + 3 * ctypes.sizeof(ctypes.c_void_p)
-    ).value  # type: ignore[attr-defined]
+    inner: object = stream._object._sslobj  # type: ignore[attr-defined]
+    # CPython's PySSLSocket: the object's head of two words, a weak reference, and the SSL.
+    pointer = ctypes.c_void_p.from_address(id(inner) + 3 * ctypes.sizeof(ctypes.c_void_p)).value
     for _ in range(count):
         assert library.SSL_key_update(ctypes.c_void_p(pointer), 1) == 1
         library.SSL_do_handshake(ctypes.c_void_p(pointer))
@@ -92,7 +92,7 @@ def _openssl() -> ctypes.CDLL:
 
 
 def can_update_keys() -> bool:
-    """Whether OpenSSL can be reached beside Python's `ssl`: CPython's layout, and a shared OpenSSL that knows TLS 1.3."""
+    """Whether OpenSSL can be reached beside Python's `ssl`: a shared one that knows TLS 1.3."""
     try:
         return ssl.HAS_TLSv1_3 and hasattr(_openssl(), "SSL_key_update")
     except (ImportError, OSError, AttributeError):

@@ -17,7 +17,10 @@ from tests.server.certificates import Authority, make_authority
 from tests.server.scripted import open_door
 from ticketing.server.settings import TlsFiles
 from ticketing.server.tls import (
+    HANDSHAKE_BYTES_MAX,
+    PIECE,
     TlsContexts,
+    TlsExcessError,
     TlsFilesError,
     TlsStream,
     certifies,
@@ -176,3 +179,34 @@ def test_a_certificate_near_its_end_alarms_and_does_not_stop_the_node(
             assert (door.service.certificate_fault is None) is (days > 0)
 
     on_loop(scene())
+
+
+def test_a_handshake_without_end_is_refused(contexts: TlsContexts) -> None:
+    with pytest.raises(TlsExcessError):
+        TlsStream(contexts.client).advance(bytes(HANDSHAKE_BYTES_MAX + 1))
+
+
+def test_ciphertext_that_says_nothing_is_bounded_a_second(contexts: TlsContexts) -> None:
+    """Half a record of the largest size is nothing yet; what stands in for key updates here are records never whole."""
+    dialler, acceptor = joined(contexts)
+    acceptor.idle_max = 3 * PIECE
+    sealed = dialler.encrypt(bytes(16_000))
+    for start in range(0, 3 * PIECE, PIECE):
+        assert acceptor.decrypt(sealed[start : start + PIECE], 5.0) == ([], False)
+    with pytest.raises(TlsExcessError):
+        acceptor.decrypt(sealed[3 * PIECE : 4 * PIECE - 500], 5.5)
+
+    dialler, acceptor = joined(contexts)
+    acceptor.idle_max = 3 * PIECE
+    sealed = dialler.encrypt(bytes(16_000))
+    for start in range(0, 3 * PIECE, PIECE):
+        acceptor.decrypt(sealed[start : start + PIECE], 5.0)
+    chunks, _ended = acceptor.decrypt(sealed[3 * PIECE :], 6.5)
+    assert b"".join(chunks) == bytes(16_000)
+
+
+def test_single_bytes_in_records_of_their_own_are_no_excess(contexts: TlsContexts) -> None:
+    dialler, acceptor = joined(contexts)
+    acceptor.idle_max = PIECE
+    for _ in range(2_000):
+        assert acceptor.decrypt(dialler.encrypt(b"\n"), 5.0) == ([b"\n"], False)

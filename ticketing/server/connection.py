@@ -165,7 +165,21 @@ class Connection(asyncio.Protocol):
     # --- TLS
 
     def advance(self, data: bytes) -> None:
-        """Takes the TLS handshake as far as `data` reaches."""
+        """Takes the TLS handshake as far as `data` reaches. What stands behind it is not of the handshake: a client
+        may send its first request, however long, with its last message.
+        """
+        if len(data) <= PIECE:
+            self._advance_piece(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE):
+            if self.state is State.SHAKING:
+                self._advance_piece(view[start : start + PIECE])
+            elif self.state is State.OPEN:
+                self._decrypt(bytes(view[start:]))
+                return
+
+    def _advance_piece(self, data: bytes | memoryview) -> None:
         tls, transport = self._tls, self.transport
         assert tls is not None
         assert transport is not None

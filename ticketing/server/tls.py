@@ -140,7 +140,7 @@ class TlsStream:
         self._idle_bytes = 0
         self._idle_since_s = 0.0
 
-    def advance(self, data: bytes) -> bool:
+    def advance(self, data: bytes | memoryview) -> bool:
         """Feeds the handshake; whether it is done. `outgoing` holds what is to be sent, after an error as
         well.
         """
