@@ -39,8 +39,10 @@ class Measured(NamedTuple):
     descriptors_left: int
     logged: Counter[str]
     log_lines: list[dict[str, Any]]
+    logged_before: Counter[str]
+    """Since the first case."""
     expected: tuple[str, ...]
-    """Events that the log must show."""
+    """Events that the log must show, where a burst of them has not used up their rate before."""
     lives: str
     """Why the node serves no newcomer afterwards, empty where it does."""
 
@@ -52,20 +54,24 @@ def cases_for(flavour: str) -> list[Case]:
 def rows_for(flavour: str) -> list[str]:
     """Names of what is measured on one target: each case alone, those that wait together."""
     cases = cases_for(flavour)
-    return [TOGETHER, *(case.name for case in cases if not case.waits)]
+    waiting = [TOGETHER] if any(case.waits for case in cases) else []
+    return [*waiting, *(case.name for case in cases if not case.waits)]
 
 
 async def carry_out(target: Target, seconds: float) -> list[Measured]:
     """All cases of the target's flavour, one after the other; those that mostly wait at once."""
-    neighbour = Neighbour(target.cluster)
+    neighbour, log = Neighbour(target.cluster), LogReader(target.node.log)
     found: list[Measured] = []
     try:
         await neighbour.started()
         cases = cases_for(target.flavour)
         waiting = [case for case in cases if case.waits]
-        found.append(await _measure(target, neighbour, TOGETHER, waiting, seconds))
+        if waiting:
+            found.append(await _measure(target, neighbour, log, TOGETHER, waiting, seconds))
         found += [
-            await _measure(target, neighbour, case.name, [case], seconds) for case in cases if not case.waits
+            await _measure(target, neighbour, log, case.name, [case], seconds)
+            for case in cases
+            if not case.waits
         ]
     finally:
         neighbour.end()
@@ -73,12 +79,12 @@ async def carry_out(target: Target, seconds: float) -> list[Measured]:
 
 
 async def _measure(
-    target: Target, neighbour: Neighbour, name: str, cases: list[Case], seconds: float
+    target: Target, neighbour: Neighbour, all_of_it: LogReader, name: str, cases: list[Case], seconds: float
 ) -> Measured:
     pid = target.node.pid
     await until(lambda: descriptors(pid) < 200, "what was before has gone")
     before = descriptors(pid)
-    log = LogReader(target.node.log)
+    log, logged_before = LogReader(target.node.log), all_of_it.events()
     quiet = await neighbour.rest(BASELINE_S)
     async with Sampler(pid) as memory:
         start = time.monotonic()
@@ -104,6 +110,7 @@ async def _measure(
         left,
         log.events(),
         log.lines(),
+        logged_before,
         tuple(case.told_by(target.flavour) for case in cases if case.told_by(target.flavour)),
         lives,
     )

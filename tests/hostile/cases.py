@@ -15,7 +15,8 @@ STANDALONE_TLS = "standalone, TLS"
 THREE = "one of three, plain"
 THREE_TLS = "one of three, TLS"
 EVERYWHERE = (STANDALONE, STANDALONE_TLS, THREE, THREE_TLS)
-PLAIN = (STANDALONE, THREE)
+BOTH = (STANDALONE, THREE_TLS)
+"""Where the port, and not what stands behind it, makes the difference: the lightest and the heaviest."""
 TLS = (STANDALONE_TLS, THREE_TLS)
 
 
@@ -31,16 +32,16 @@ class Target:
     def tls(self) -> ssl.SSLContext | None:
         return self.node.tls()
 
-    async def client(self, *, source: str = "127.0.0.1") -> Stranger | TlsStranger:
+    async def client(self, *, source: str = "127.0.0.1", window: int = 0) -> Stranger | TlsStranger:
         """A connection to the client port, TLS done where there is any; nothing was said yet."""
         context = self.tls
         if context is None:
-            return await Stranger.dial(self.node.client, source=source)
-        return await TlsStranger.dial(self.node.client, context, source=source)
+            return await Stranger.dial(self.node.client, source=source, window=window)
+        return await TlsStranger.dial(self.node.client, context, source=source, window=window)
 
-    async def session(self) -> Stranger | TlsStranger:
+    async def session(self, *, window: int = 0) -> Stranger | TlsStranger:
         """A client that has authenticated."""
-        stranger = await self.client()
+        stranger = await self.client(window=window)
         nonce = nonce_of(await stranger.line())
         await stranger.send(digest(self.node.client_token, nonce))
         first = await stranger.line()
@@ -61,7 +62,7 @@ class Case(NamedTuple):
 
     name: str
     attack: Callable[[Target, float], Awaitable[str]]
-    flavours: tuple[str, ...] = EVERYWHERE
+    flavours: tuple[str, ...] = BOTH
     log: str = ""
     """The event that the node's log must show."""
     log_tls: str = ""

@@ -27,10 +27,12 @@ class Stranger:
         """The other side took no more since it has ended the connection."""
 
     @classmethod
-    async def dial(cls, address: str, *, source: str = "127.0.0.1") -> Stranger:
-        """ConnectionError where the other side will not have it."""
+    async def dial(cls, address: str, *, source: str = "127.0.0.1", window: int = 0) -> Stranger:
+        """ConnectionError where the other side will not have it. `window`: what the kernel keeps unread."""
         sock = socket.socket()
         try:
+            if window:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
             sock.setblocking(False)
             sock.bind((source, 0))
             await asyncio.get_running_loop().sock_connect(sock, split_address(address))
@@ -109,9 +111,11 @@ class TlsStranger:
         self.stream = stream
 
     @classmethod
-    async def dial(cls, address: str, context: ssl.SSLContext, *, source: str = "127.0.0.1") -> TlsStranger:
+    async def dial(
+        cls, address: str, context: ssl.SSLContext, *, source: str = "127.0.0.1", window: int = 0
+    ) -> TlsStranger:
         """ssl.SSLError or ConnectionError where it does not come about."""
-        plain = await Stranger.dial(address, source=source)
+        plain = await Stranger.dial(address, source=source, window=window)
         stream = TlsStream(context, dialled_host=split_address(address)[0])
         done = stream.advance(b"")
         try:

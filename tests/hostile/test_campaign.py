@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.bounds import SLOWEST_MS, latency_bound_ms, log_lines_max
+from tests.hostile.bounds import LOG_BURST, SLOWEST_MS, latency_bound_ms, log_lines_max
 from tests.hostile.campaign import SHORT_S, Measured, carry_out, rows_for
 from tests.hostile.cases import EVERYWHERE
 from tests.hostile.targets import started
@@ -74,7 +74,8 @@ def test_the_neighbours_of_a_hostile_case_are_served(found: Measured) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=": ".join)
 def test_the_log_tells_of_a_hostile_case_and_is_not_flooded(found: Measured) -> None:
     for event in found.expected:
-        assert found.logged[event], (event, found.logged)
+        held_back = found.logged_before[event] >= LOG_BURST
+        assert found.logged[event] or held_back, (event, found.logged, found.logged_before)
     assert len(found.log_lines) <= log_lines_max(found.lasted_s), found.logged
     assert not found.logged["no JSON"], [line for line in found.log_lines if line["event"] == "no JSON"][:3]
     assert not found.logged["internal fault"], found.log_lines

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import ssl
 
-from tests.hostile.cases import TLS, Case, Target
+from tests.hostile.cases import STANDALONE_TLS, THREE_TLS, TLS, Case, Target
 from tests.hostile.client_port import close
 from tests.hostile.strangers import SOURCES, Stranger, TlsStranger, dial_all, for_seconds
 from ticketing.protocol.fields import split_address
@@ -101,10 +101,10 @@ def can_update_keys() -> bool:
 
 CASES = (
     Case("tls: handshakes that stall", stalled_handshakes, TLS, log="handshake took too long", waits=True),
-    Case("tls: a flood of handshakes", handshake_flood, TLS),
-    Case("tls: a first record without end", endless_first_record, TLS, log="not a TLS client"),
+    Case("tls: a flood of handshakes", handshake_flood, (THREE_TLS,)),
+    Case("tls: a first record without end", endless_first_record, (STANDALONE_TLS,), log="not a TLS client"),
     *(
-        (Case("tls: key updates", key_updates, TLS, log="TLS with a client failed"),)
+        (Case("tls: key updates", key_updates, (STANDALONE_TLS,), log="TLS with a client failed"),)
         if can_update_keys()
         else ()
     ),
