@@ -18,10 +18,11 @@ import fcntl
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
+from ticketing.locks.table import TOKEN_LIMIT
 from ticketing.node.settings import NodeSettings, OperatorCommand
 from ticketing.node.state_files import FLOOR, PERMIT, RECORD, REPLACE
 
@@ -73,13 +74,16 @@ class _Permit(msgspec.Struct):
     made_ms: int
 
 
+_FirstToken = Annotated[int, msgspec.Meta(ge=0, le=TOKEN_LIMIT - 1)]
+
+
 class _Record(msgspec.Struct):
     domain: str
-    first_token: int
+    first_token: _FirstToken
 
 
 class _Floor(msgspec.Struct):
-    first_token: int
+    first_token: _FirstToken
 
 
 def read_facts(folder: Path) -> StateFacts:
@@ -123,7 +127,7 @@ def _read(path: Path, form: type[_T]) -> _T | None:
     try:
         # Not strict: a number may stand there as text, as 64-bit numbers do in all our JSON.
         return msgspec.json.decode(content, type=form, strict=False)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StateError(
             f"{path}: {error}; restore it, or give this node a new folder", configuration=True
         ) from None
