@@ -139,10 +139,18 @@ class Session(asyncio.Protocol):
         self.opened.set()
         server.changed.set()
 
+    def eof_received(self) -> None:
+        # Under TLS the transport would wait for a farewell that not every client sends.
+        self._over()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self.ended_at = time.monotonic()
-        self.ended.set()
-        self.server.changed.set()
+        self._over()
+
+    def _over(self) -> None:
+        if not self.ended.is_set():
+            self.ended_at = time.monotonic()
+            self.ended.set()
+            self.server.changed.set()
 
     def send(self, data: bytes) -> None:
         """Writes these bytes; nothing where the connection is gone."""
@@ -206,7 +214,9 @@ class Server:
         sock = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{sock.getsockname()[1]}"
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(lambda: Session(self), sock=sock, ssl=self.tls)
+        self._listening = await loop.create_server(
+            lambda: Session(self), sock=sock, ssl=self.tls, ssl_shutdown_timeout=1 if self.tls else None
+        )
         self._tasks.append(asyncio.create_task(self._keep_alive()))
 
     async def stop(self) -> None:
