@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,15 +10,6 @@ from tests.cli.planes import Planes, facts, running
 from ticketing.cli.main import main
 
 Tell = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _bytecode_for_children() -> Iterator[None]:
-    """Installed programs have their bytecode; without it every process that a test starts takes twice as long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(Path(tempfile.gettempdir()) / "ticketing-tests-bytecode"))
-        yield
 
 
 @pytest.fixture

@@ -183,6 +183,9 @@ class Machines:
         commands.mkdir()
         (commands / "ticketing").write_text(_TICKETING)
         (commands / "ticketing").chmod(0o755)
+        # Between two looks a person waits for a second; this hand is quicker.
+        (commands / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.2\n")
+        (commands / "sleep").chmod(0o755)
         self._path = commands
         self.told: list[str] = []
         """Every line and what came of it, for the message of a test that failed."""
