@@ -236,6 +236,33 @@ def test_all_nodes_are_restarted_one_after_the_other_the_leader_last(
     assert [row["place"] for row in json.loads(out)["restarted"]] == ["node-3"]
 
 
+def test_who_is_to_be_started_again_by_a_supervisor_is_told_so(
+    planes: Planes, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rolling(planes, monkeypatch)
+    assert tell("node", "restart", "--node", "3", "--supervised")[0] == 0
+    (leave,) = [command.body for command in planes.commands() if command.path == "/v1/leave"]
+    assert leave["again"] is True
+
+    def former(asked: Asked) -> Reply:
+        """Fields that it does not know are refused."""
+        return error(400, "bad_request", "unknown field: again") if "again" in asked.body else {"leave": True}
+
+    planes.on("POST", "/v1/leave", former)
+    code, _, err = tell("node", "restart", "--node", "3", "--supervised")
+    assert code == 0
+    assert "node-3 is of a former version and ends with status 0" in err
+
+
+def test_a_node_that_is_stopped_is_not_to_be_started_again(
+    planes: Planes, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone(monkeypatch)
+    planes.on("POST", "/v1/leave", {"leave": True, "stopping": True})
+    assert tell("node", "stop", "--node", "2")[0] == 0
+    assert "again" not in planes.commands()[0].body
+
+
 def test_nothing_is_restarted_while_something_is_wrong(planes: Planes, tell: Tell) -> None:
     planes.stop("node-3")
     code, out, err = tell("node", "restart", "--rolling")
