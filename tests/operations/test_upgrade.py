@@ -103,7 +103,8 @@ async def test_nodes_are_upgraded_one_by_one_and_either_version_leads_the_other(
             old_leader.place: PREVIOUS_FORMAT,
             second.place: PREVIOUS_FORMAT,
         }
-        # And the other way about: this version leads, and takes a process of the previous one in.
+        # And the other way about: this version leads, and takes a process in that goes back to the previous one.
+        await restart(second, PROJECT)
         await lead_to(cluster, first)
         await load.more()
         assert await restart(second, previous) is first
