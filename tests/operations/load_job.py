@@ -64,6 +64,7 @@ class Job:
         self.tell("reopened")
 
     async def _give_back(self, ticket: Ticket) -> None:
+        left_s = ticket.conservative_remaining()
         try:
             for _ in range(3):
                 try:
@@ -71,7 +72,7 @@ class Job:
                 except TicketError as error:
                     self.tell("release failed", key=ticket.key, kind=str(error.kind))
                 else:
-                    self.tell("given back", key=ticket.key, token=ticket.token, held=answered)
+                    self.tell("given back", key=ticket.key, token=ticket.token, held=answered, left_s=left_s)
                     return
         finally:
             ticket.close()
