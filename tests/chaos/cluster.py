@@ -29,17 +29,13 @@ class Look(NamedTuple):
     at: float
     leader: str | None
     """The machine that serves."""
-    term: int
-    redundancy: int | None
     voters: frozenset[str]
     """Machines whose present process votes, by the leader's word and its own."""
     whole: bool
     """Every place has its voter and no change is under way."""
-    gate: str
-    statuses: Mapping[str, Any]
 
 
-NOTHING = Look(0.0, None, 0, None, frozenset(), False, "unknown", {})
+NOTHING = Look(0.0, None, frozenset(), whole=False)
 
 
 class ChaosCluster:
@@ -69,9 +65,6 @@ class ChaosCluster:
         """The hosts that have a place, in the order of the places."""
         found = [machine for machine in self.machines.values() if machine.place is not None]
         return sorted(found, key=lambda machine: machine.place or "")
-
-    def by_place(self, place: str) -> Machine:
-        return next(machine for machine in self.machines.values() if machine.place == place)
 
     async def make(self) -> None:
         """Writes the cluster and copies each node's folder to its host."""
@@ -192,7 +185,7 @@ def _put_together(statuses: Mapping[str, Any], placed: list[str]) -> Look:
     now = time.monotonic()
     serving = [name for name, status in statuses.items() if status["serving"]]
     if not serving:
-        return Look(now, None, 0, None, frozenset(), False, "unknown", statuses)
+        return Look(now, None, frozenset(), whole=False)
     # Two may say so for a moment: the one with the higher term is right.
     leader = max(serving, key=lambda name: int(statuses[name]["raft"]["term"]))
     told = statuses[leader]
@@ -210,6 +203,4 @@ def _put_together(statuses: Mapping[str, Any], placed: list[str]) -> Look:
         and len(members) == len(placed)
         and voters == frozenset(placed)
     )
-    return Look(
-        now, leader, int(raft["term"]), raft["redundancy"], voters, whole, told["clock"]["gate"], statuses
-    )
+    return Look(now, leader, voters, whole)

@@ -63,7 +63,6 @@ class Machine:
         """What they were before."""
         self.limited = False
         """A limit that keeps it from serving as it should is in force."""
-        self.endings: list[Ending] = []
         self.lives = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._ended_at: float | None = None
@@ -140,7 +139,6 @@ class Machine:
             forget_faked_clock(self._process.pid)
             status = self._process.returncode
             ending = Ending(self.name, self._process.pid, status, ", ".join(self.causes), now)
-            self.endings.append(ending)
             if status in (REMOVED, WRONG_CONFIGURATION):
                 self.wanted = False
             return ending

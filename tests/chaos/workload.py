@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,17 +34,6 @@ PAUSE_S = 0.06
 """On average, between two turns of a worker."""
 WRITE_SHARE = 0.35
 S = 1e9
-
-WAYS = {
-    "turn": 66,
-    "try": 12,
-    "cancel": 7,
-    "extend": 6,
-    "long": 4,
-    "abandon": 2,
-    "overstay": 3,
-}
-"""What a worker does next, and how often."""
 
 
 class WayWatcher(logging.Handler):
@@ -76,6 +66,16 @@ class Program:
         self._number = 0
         self._over = asyncio.Event()
         self._connections: asyncio.Queue[psycopg.AsyncConnection[Any]] = asyncio.Queue()
+        self._deeds: dict[Callable[[Random], Awaitable[None]], int] = {
+            self._turn: 66,
+            self._try: 12,
+            self._cancel: 7,
+            self._extend: 6,
+            self._long: 4,
+            self._abandon: 2,
+            self._overstay: 3,
+        }
+        """What a worker does next, and how often."""
         watcher = WayWatcher(record)
         logger = logging.getLogger(f"tests.chaos.{name}")
         logger.setLevel(logging.INFO)
@@ -106,11 +106,11 @@ class Program:
 
     async def _work(self, rng: Random) -> None:
         while not self._over.is_set():
-            way = rng.choices(list(WAYS), list(WAYS.values()))[0]
+            deed = rng.choices(list(self._deeds), list(self._deeds.values()))[0]
             try:
-                await getattr(self, f"_{way}")(rng)
+                await deed(rng)
             except Exception as error:
-                self.record.write("fault", kind=f"{way}: {error!r}")
+                self.record.write("fault", kind=f"{deed.__name__}: {error!r}")
                 raise
             await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
 
