@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.operations.machines import LIBRARY, UNIT
-from tests.operations.needs import missing
 from tests.operations.unit import read_unit
 from ticketing.cli.errors import ExitCode
 from ticketing.node.rejoin import FAILED, REMOVED, START_AGAIN
@@ -51,7 +50,7 @@ def test_it_starts_the_node_of_its_own_folder() -> None:
 
 def test_systemd_understands_every_line_of_it(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
-        missing("the unit is verified by `systemd-analyze` (Debian: apt-get install systemd)")
+        pytest.skip("the unit is verified by `systemd-analyze` (Debian: apt-get install systemd)")
     unit = tmp_path / "ticketing@node-1.service"
     program = SHIPPED.start[0]
     text = UNIT.read_text().replace(program, sys.executable)
@@ -66,7 +65,7 @@ def test_systemd_understands_every_line_of_it(tmp_path: Path) -> None:
 def test_verifying_sees_what_systemd_would_pass_over(tmp_path: Path) -> None:
     """Or the test above could not fail."""
     if shutil.which("systemd-analyze") is None:
-        missing("the unit is verified by `systemd-analyze` (Debian: apt-get install systemd)")
+        pytest.skip("the unit is verified by `systemd-analyze` (Debian: apt-get install systemd)")
     unit = tmp_path / "ticketing@node-1.service"
     unit.write_text(UNIT.read_text().replace("RestartSec=", "RestartSecs="))
     done = subprocess.run(

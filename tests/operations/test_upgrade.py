@@ -19,7 +19,6 @@ from tests.e2e.cluster import PROJECT, Cluster, NodeProcess, told_status
 from tests.e2e.conftest import MakeCluster
 from tests.e2e.load import Kept, Load, Sessions
 from tests.e2e.waiting import until_told
-from tests.operations.needs import missing
 from ticketing.node.handshake import FORMAT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -34,7 +33,7 @@ def previous(tmp_path: Path) -> Path:
     """The program of the previous format."""
     assert PREVIOUS_FORMAT == FORMAT - 1, "name the last commit of the format before"
     if shutil.which("git") is None:
-        missing("the previous program comes out of the history, by the command `git`")
+        pytest.skip("the previous program comes out of the history, by the command `git`")
     archived = subprocess.run(
         ["git", "-c", "safe.directory=*", "archive", PREVIOUS, "ticketing"],
         cwd=PROJECT,
@@ -43,7 +42,7 @@ def previous(tmp_path: Path) -> Path:
         check=False,
     )
     if archived.returncode != 0:
-        missing(f"the history of this repository is not here: {archived.stderr.decode().strip()}")
+        pytest.skip(f"the history of this repository is not here: {archived.stderr.decode().strip()}")
     folder = tmp_path / "previous"
     with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as tar:
         tar.extractall(folder, filter="data")
