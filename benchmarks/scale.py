@@ -102,8 +102,10 @@ class Ballast:
             left = len(released)
             done: asyncio.Future[None] = loop.create_future()
 
-            def reply(_reply: Reply, done: asyncio.Future[None] = done) -> None:
+            def reply(reply: Reply, done: asyncio.Future[None] = done) -> None:
                 nonlocal left
+                if reply[0] != frames.RELEASED:
+                    raise RuntimeError(f"the lead or a lease is over: {reply!r}")
                 left -= 1
                 if not left:
                     done.set_result(None)

@@ -408,6 +408,15 @@ def test_leases_that_end_together_are_ended_in_slices_and_not_all_at_a_time() ->
     assert bench.desk.counters["expired"] == keys
 
 
+def test_a_queue_shares_the_key_of_its_holder() -> None:
+    bench = Bench()
+    a, b = clients("ab")
+    bench.ask(a, 1, b"one-key")
+    bench.turn()
+    bench.ask(b, 2, bytes(bytearray(b"one-key")))
+    assert bench.desk._states[b"one-key"].key is bench.table.held[b"one-key"].key
+
+
 def test_stepping_down_can_be_answered_in_slices() -> None:
     bench = Bench()
     a, b = clients("ab")
