@@ -28,12 +28,12 @@ from ticketing.protocol.handshake import (
 
 KEEPALIVE_NS = 3 * S
 """A session to which nothing was written for this long gets a `\\n` (spec 3)."""
-SCAN_TICKS = 20
-SCAN_NS = S
+SCAN_TICKS = 10
+"""Every session is looked at for its keep-alive once in so many ticks of the node's housekeeping."""
+SCAN_NS = S // 2
 """So a session that is passed over now is looked at again this much later."""
 HELD_SLICE = 1_000
 """Held requests that reach the desk in one turn."""
-"""Every session is looked at for its keep-alive once in so many ticks of the node's housekeeping."""
 _GRANTS = (frames.GRANTED, frames.GRANTED_WAITED)
 ANNOUNCE_SLICE = 500
 """Sessions told of a new leader, or probed, in one turn: each is a write of its own."""
