@@ -482,7 +482,10 @@ class Invariants:
             command = decoded.turn if isinstance(decoded, Revoke) else decoded
             if isinstance(command, Turn | Extend):
                 held = state.table.held.get(command.key)
-                if held is not None:
+                # What had no effect, or began nothing, says nothing of an ownership that may be far older.
+                if held is not None and (
+                    held.owner == command.owner if isinstance(command, Turn) else held.token == command.expect
+                ):
                     domain.granted_ns.setdefault((held.token, held.renewal), appended_ns)
 
     def _check_stamps(self, process: Process, state: ReplicatedState, domain: Domain) -> None:
