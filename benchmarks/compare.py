@@ -100,7 +100,7 @@ def run_act(
                     figures = stage.run(one, partial(run_workload, workload=workload, seconds=seconds))
                     if figures is None:
                         continue
-                    results.add_run(act.name, workload.name, one.system, one.client, number, figures)
+                    results.add_run(act.name, workload.name, *one, number, figures)
                     say(
                         f"  {number + 1}/{rounds} {workload.name:10} {one.system:16} {one.client:16} {told(figures)}"
                     )
@@ -130,7 +130,7 @@ def run_open(
                     figures = stage.run(one, partial(run_rate, rate=rate, seconds=seconds))
                     if figures is None:
                         continue
-                    results.add_run(OPEN, f"open-{share}", one.system, one.client, number, figures)
+                    results.add_run(OPEN, f"open-{share}", *one, number, figures, rate)
                     say(
                         f"  {number + 1}/{rounds} open {share} %  {one.system:16} {one.client:16} {told(figures)}"
                     )

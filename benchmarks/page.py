@@ -177,6 +177,7 @@ def open_loop(results: Results) -> str:
                 cells = [
                     f"{statistics.median(values):,.0f}"
                     for values in (
+                        [results.arrivals("open", f"open-{share}", one)],
                         [run["rate"] for run in runs],
                         [run["p50_us"] for run in runs],
                         [run["p90_us"] for run in runs],
@@ -185,7 +186,7 @@ def open_loop(results: Results) -> str:
                     )
                 ]
                 rows.append([name_of(one), f"{share} %", *cells])
-    header = ["system; client", "load", "arrivals/s", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs"]
+    header = ["system; client", "load", "arrivals/s", "done/s", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs"]
     return markdown(header, rows)
 
 
@@ -286,7 +287,7 @@ def open_loop_plot(results: Results) -> str:
             if runs:
                 points.append(
                     (
-                        statistics.median(run["rate"] for run in runs),
+                        results.arrivals("open", f"open-{share}", one),
                         statistics.median(run["p99_us"] for run in runs),
                     )
                 )

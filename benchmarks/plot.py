@@ -9,7 +9,19 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 860, 460
 LEFT, RIGHT, TOP, BOTTOM = 72, 236, 34, 52
-COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#b7950b", "#7d3c98", "#117a65", "#ba4a00", "#566573", "#5d6d7e")
+COLOURS = (
+    "#c0392b",
+    "#2471a3",
+    "#1e8449",
+    "#b7950b",
+    "#7d3c98",
+    "#117a65",
+    "#ba4a00",
+    "#566573",
+    "#d4ac0d",
+    "#6e2c00",
+    "#1b2631",
+)
 LABEL_PX = 15
 """Between two names of lines."""
 

@@ -60,11 +60,20 @@ class Results:
         }
 
     def add_run(
-        self, act: str, workload: str, system: str, client: str, number: int, figures: Figures
+        self,
+        act: str,
+        workload: str,
+        system: str,
+        client: str,
+        number: int,
+        figures: Figures,
+        arrivals: float | None = None,
     ) -> None:
-        """One run of one workload; `number` of the round."""
-        where = {"act": act, "workload": workload, "system": system, "client": client, "round": number}
-        self.facts["runs"].append(where | figures)
+        """One run of one workload; `number` of the round; `arrivals` a second, of an open loop."""
+        record = {"act": act, "workload": workload, "system": system, "client": client, "round": number}
+        if arrivals is not None:
+            record["arrivals"] = round(arrivals, 1)
+        self.facts["runs"].append(record | figures)
 
     def add_failovers(self, system: str, client: str, kind: str, outages: Sequence[Outage]) -> None:
         """Replaces the trials of that kind, if there are any."""
@@ -81,6 +90,15 @@ class Results:
             for one in self.facts["runs"]
             if (one["act"], one["workload"], one["system"], one["client"]) == (act, workload, *entrant)
         }
+
+    def arrivals(self, act: str, workload: str, entrant: Entrant) -> float:
+        """The rate that an open loop was asked for: the same in all rounds."""
+        (found,) = {
+            one["arrivals"]
+            for one in self.facts["runs"]
+            if (one["act"], one["workload"], one["system"], one["client"]) == (act, workload, *entrant)
+        }
+        return float(found)
 
     def median_of(self, acts: Sequence[str], workload: str, entrant: Entrant, figure: str) -> float | None:
         """The median over the rounds, from the first of the acts that has any; None where none has."""

@@ -22,6 +22,10 @@ def filled() -> Results:
                 for number in range(2):
                     told = figures([0.001], 1000, 1.0, 10**9, 10**9, 0)
                     results.add_run(act.name, workload.name, *one, number, told)
+    for share in plan.OPEN_SHARES:
+        for one in plan.OPEN_ENTRANTS:
+            told = figures([0.002], 10 * share, 1.0, 0, 0, 0)
+            results.add_run("open", f"open-{share}", *one, 0, told, arrivals=100.0 * share)
     results.add_failovers("cluster", "probe", "SIGKILL", [{"gap_s": 0.2, "failed": 0, "lost": 0}] * 3)
     return results
 
@@ -34,6 +38,11 @@ def test_every_block_of_the_page_is_made_and_the_text_between_stays() -> None:
         assert f"<!-- {name}: made by benchmarks.page -->" in made
     assert "## What paid" in made
     assert "Redis 7" in made
+
+
+def test_plots_have_a_line_for_every_system() -> None:
+    assert page.throughput_plot(filled()).count("<polyline") == len(plan.SYSTEMS)
+    assert page.open_loop_plot(filled()).count("<polyline") == len(plan.OPEN_ENTRANTS)
 
 
 def test_a_page_without_place_for_a_table_is_refused() -> None:
@@ -63,6 +72,10 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
 
 def test_trials_of_a_kind_are_replaced_by_new_ones() -> None:
     results = filled()
+    for share in plan.OPEN_SHARES:
+        for one in plan.OPEN_ENTRANTS:
+            told = figures([0.002], 10 * share, 1.0, 0, 0, 0)
+            results.add_run("open", f"open-{share}", *one, 0, told, arrivals=100.0 * share)
     results.add_failovers("cluster", "probe", "SIGKILL", [{"gap_s": 0.3, "failed": 1, "lost": 0}])
     assert results.gaps_s("cluster", "probe", "SIGKILL") == [0.3]
 
