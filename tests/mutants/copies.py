@@ -26,6 +26,7 @@ class Find(NamedTuple):
     """The first seed that was violated; None where none was, or the time was over."""
     failure: str
     timed_out: bool
+    cpu_s: float = 0.0
 
     @property
     def rule(self) -> str:
@@ -70,7 +71,7 @@ def hunt(root: Path, first: int, last: int, timeout_s: float) -> Find:
         # The bug keeps the simulator itself from running: nothing was proved.
         raise RuntimeError(f"the hunt ended with {done.returncode}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return Find(found["seed"], found["failure"], timed_out=False)
+    return Find(found["seed"], found["failure"], timed_out=False, cpu_s=found["cpu_s"])
 
 
 def hunt_for(mutation: Mutation, first: int, last: int, timeout_s: float) -> Find:

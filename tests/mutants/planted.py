@@ -312,9 +312,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a wait ends a second early",
         "T too early",
     ),
-)
-
-UNFOUND: tuple[Mutation, ...] = (
+    # --- found by what is judged at the first step of a mistake, or by the themes that bring it about
     Mutation(
         "stale-answers-counted",
         "ticketing/raft/core.py",
@@ -372,10 +370,6 @@ UNFOUND: tuple[Mutation, ...] = (
         "table equality",
     ),
 )
-"""Planted as well, and not found within the bound so far: what the simulator cannot show yet. A bug that it finds
-moves to `MUTATIONS`.
-"""
-
 FAST: tuple[str, ...] = (
     "minority-commits",
     "acknowledged-before-appended",

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
+from multiprocessing import parent_process
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 
 from tests.sim.record import Entry, Record, missing, present_commit, present_sources
@@ -63,7 +65,7 @@ class Campaign:
             self._save()
 
     def _run_on_several(self, seeds: Iterator[int], jobs: int, until_s: float) -> None:
-        with ProcessPoolExecutor(jobs, initializer=_leave_signals_to_the_first) as pool:
+        with ProcessPoolExecutor(jobs, initializer=_serve_the_first) as pool:
             waiting: set[Future[list[Result]]] = set()
             while True:
                 # One chunk more than processes, so that none of them waits for this one.
@@ -99,10 +101,20 @@ class Campaign:
             self.record.save(self._path)
 
 
-def _leave_signals_to_the_first() -> None:
-    """A Ctrl-C reaches every process of the group; the seeds under way are run to their end."""
+def _serve_the_first() -> None:
+    """A Ctrl-C reaches every process of the group; the seeds under way are run to their end. Who is killed takes its
+    helpers along.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Thread(target=_end_with_the_first, daemon=True).start()
+
+
+def _end_with_the_first() -> None:
+    first = parent_process()
+    assert first is not None
+    first.join()
+    os._exit(1)
 
 
 def _run_chunk(seeds: list[int]) -> list[Result]:

@@ -68,26 +68,32 @@ def test_nothing_is_run_twice_with_the_same_sources(tmp_path: Path) -> None:
     assert Record.load(path).entries[0].seeds == [(0, 9)]
 
 
+def run_in_a_group_of_its_own(path: Path, last: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.sim", "--seeds", f"1..{last}", "--jobs", "2"]
+    return subprocess.Popen(
+        [*command, "--resume", str(path)],
+        cwd=ROOT,
+        env={**os.environ, "TICKETING_SIM_SAVE_EVERY_S": "0"},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(path: Path) -> None:
+    until_s = time.monotonic() + BEGUN_WITHIN_S
+    while not path.exists():
+        assert time.monotonic() < until_s, "nothing was noted in time"
+        time.sleep(0.05)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_a_true_record_and_goes_on_from_it(tmp_path: Path, number: int) -> None:
     path = tmp_path / "record.json"
 
-    def begin(last: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.sim", "--seeds", f"1..{last}", "--jobs", "2"]
-        return subprocess.Popen(
-            [*command, "--resume", str(path)],
-            cwd=ROOT,
-            env={**os.environ, "TICKETING_SIM_SAVE_EVERY_S": "0"},
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    process = begin(100_000)
-    until_s = time.monotonic() + BEGUN_WITHIN_S
-    while not path.exists() and time.monotonic() < until_s:
-        time.sleep(0.05)
+    process = run_in_a_group_of_its_own(path, 100_000)
+    wait_for(path)
     os.killpg(process.pid, number)
     shown, _ = process.communicate()
     assert process.returncode == 128 + number, shown
@@ -96,8 +102,17 @@ def test_an_interrupted_run_leaves_a_true_record_and_goes_on_from_it(tmp_path: P
     assert f"{left.count} seeds, 0 violated" in shown
 
     last = left.seeds[-1][1] + 1
-    shown, _ = begin(last).communicate()
+    shown, _ = run_in_a_group_of_its_own(path, last).communicate()
     whole = msgspec.json.decode(path.read_bytes(), type=Record).entries[0]
     assert whole.seeds == [(1, last)]
     assert whole.count == last
     assert f"{last - left.count} seeds, 0 violated" in shown
+
+
+@pytest.mark.slow
+def test_helpers_end_with_the_process_that_has_started_them(tmp_path: Path) -> None:
+    process = run_in_a_group_of_its_own(tmp_path / "record.json", 100_000)
+    wait_for(tmp_path / "record.json")
+    process.kill()
+    # Each helper holds the pipe of the output as well: it is at its end when the last of them has ended.
+    process.communicate(timeout=BEGUN_WITHIN_S)
