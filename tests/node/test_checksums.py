@@ -74,6 +74,8 @@ def test_an_index_that_does_not_come_is_waited_for_for_a_while_only() -> None:
     told = ask(cluster, index + 1000)
     cluster.world.run(REACH_NS - 100 * MS)
     assert told == {}
+    seen_ns = cluster.world.now_ns
+    assert cluster.leader.up.next_deadline_ns() > seen_ns + MS, "who only waits for an index costs nothing"
     cluster.world.run(S)
     assert set(told.values()) == {StateChecksum(index, checksum, 0)}
 

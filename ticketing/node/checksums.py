@@ -63,7 +63,12 @@ class Checksums:
 
     @property
     def busy(self) -> bool:
-        """Whether `step` is wanted soon."""
+        """Whether there is work for `step` now."""
+        return bool(self._reckoning)
+
+    @property
+    def asked(self) -> bool:
+        """Whether `step` is wanted at all: also for those whose time to wait may be over."""
         return bool(self._reckoning or self._waiting)
 
     def ask(self, state: ReplicatedState, index: int, now_ns: int, told: Told) -> None:
@@ -83,7 +88,7 @@ class Checksums:
         self._begin(state, [one for one in self._waiting if one[0] <= state.applied_index])
 
     def step(self, state: ReplicatedState, now_ns: int, clock_ns: Callable[[], int]) -> None:
-        """A slice of the work; to be called every turn while `busy`."""
+        """A slice of the work; to be called at every tick while `asked`, soon while `busy`."""
         self._begin(state, [one for one in self._waiting if one[1] <= now_ns])
         until_ns = now_ns + SLICE_NS
         while self._reckoning and clock_ns() <= until_ns:

@@ -331,7 +331,7 @@ class Node:
             raft.tick(now_ns)
             self._drop_ended_lead(raft, now_ns)
         self.snapshots.step(now_ns)
-        if self.checksums.busy and self.state is not None:
+        if self.checksums.asked and self.state is not None:
             self.checksums.step(self.state, now_ns, self.shell.elapsed_ns)
         if self._replaced and self._replaced[-1].dismantle(DISMANTLE_SLICE):
             self._replaced.pop()
