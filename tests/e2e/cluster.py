@@ -215,6 +215,7 @@ class Cluster:
             *("init", "--nodes", str(nodes), "--dir", folder, "--client-port", str(port)),
             *options,
             folder=folder.parent,
+            within_s=60,
             program=program,
         )
         assert written.status == 0, written

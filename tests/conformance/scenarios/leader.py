@@ -186,6 +186,7 @@ async def an_m_ends_the_session_and_its_requests_are_not_sent_again(play: Play) 
     broker = await play.ready_broker(first, second)
     acquire = broker.acquire()
     asked = await first.next("Q")
+    first.leader = second.address
     asked.session.send(wire.text("M", second.address))
     assert await acquire.kind() == "indeterminate"
     await asked.session.over()

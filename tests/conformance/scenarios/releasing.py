@@ -142,6 +142,7 @@ async def a_release_answered_m_is_tried_where_it_points(play: Play) -> None:
     broker = await play.ready_broker(first, second)
     ticket = await play.held(first, broker)
     release = ticket.begin("release")
+    first.leader = second.address
     (await first.next("R")).session.send(wire.text("M", second.address))
     (await second.next("R")).answer("R")
     assert await release.answer() == {"released": True}
