@@ -105,6 +105,19 @@ def trials(kind: str, client: str, count: int) -> list[Outage]:
         return [cut_off(wire, client) for _ in range(count)]
 
 
+HEADER = ["system, asked by, the leader", "trials", "median ms", "p90", "min", "max", "answered grants lost"]
+
+
+def row(system: str, client: str, kind: str, outages: Sequence[Outage]) -> list[str]:
+    gaps = [outage["gap_s"] * 1000 for outage in outages]
+    return [
+        f"{system}, {client}, {kind}",
+        str(len(gaps)),
+        *(f"{cell:.0f}" for cell in (statistics.median(gaps), percentile(gaps, 0.9), min(gaps), max(gaps))),
+        str(sum(outage["lost"] for outage in outages)),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=20)
@@ -132,19 +145,6 @@ def main() -> None:
             for system, client, kind, outages in struck:
                 results.add_failovers(system, client, kind, outages)
     print(table(HEADER, [row(*one) for one in struck]))
-
-
-HEADER = ["system, asked by, the leader", "trials", "median ms", "p90", "min", "max", "answered grants lost"]
-
-
-def row(system: str, client: str, kind: str, outages: Sequence[Outage]) -> list[str]:
-    gaps = [outage["gap_s"] * 1000 for outage in outages]
-    return [
-        f"{system}, {client}, {kind}",
-        str(len(gaps)),
-        *(f"{cell:.0f}" for cell in (statistics.median(gaps), percentile(gaps, 0.9), min(gaps), max(gaps))),
-        str(sum(outage["lost"] for outage in outages)),
-    ]
 
 
 if __name__ == "__main__":

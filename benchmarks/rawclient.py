@@ -83,13 +83,15 @@ async def connect(address: str, token: str, tls: ssl.SSLContext | None = None) -
     return session
 
 
-async def connect_to_leader(addresses: list[str], token: str, within_s: float = 10.0) -> RawSession:
+async def connect_to_leader(
+    addresses: list[str], token: str, within_s: float = 10.0, tls: ssl.SSLContext | None = None
+) -> RawSession:
     """A session to the node that serves."""
     async with asyncio.timeout(within_s):
         while True:
             for address in addresses:
                 try:
-                    session = await connect(address, token)
+                    session = await connect(address, token, tls)
                 except OSError:
                     continue
                 leader = session.ready.result()

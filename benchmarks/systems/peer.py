@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers import PYTHON
@@ -27,10 +27,10 @@ class Peer(System):
     def folder(self) -> Path:
         return Path(self._folder.name)
 
-    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> ServerProcess:
+    def run(self, *command: str) -> ServerProcess:
         """Starts one more server."""
         log = self.folder / f"{len(self.processes)}.log"
-        process = ServerProcess(command, log, folder=self.folder, environment=environment)
+        process = ServerProcess(command, log, folder=self.folder)
         self.processes.append(process)
         return process
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -31,14 +31,13 @@ class ServerProcess:
         log: Path,
         *,
         folder: Path | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 list(command),
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(PROJECT), **(environment or {})},
+                env={**os.environ, "PYTHONPATH": str(PROJECT)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

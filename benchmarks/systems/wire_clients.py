@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
+from benchmarks.rawclient import connect_to_leader
 from ticketing.protocol import frames
 from ticketing.protocol.fields import OWNER_BYTES, WAIT_MAX, split_address
 from ticketing.protocol.handshake import READY, ClientHandshake
@@ -43,6 +44,14 @@ class Ours:
             raise RuntimeError(f"no session within {READY_S:.0f} s to {target['addresses']}")
         # A client that knows no first line learns who leads by being told so; a pair makes sure that it has been.
         await self.release(await self.acquire("first"))
+
+    async def leader(self) -> str | None:
+        """The address of the node that serves, whatever the library may know of it."""
+        target = self._target
+        tls = ssl.create_default_context(cafile=target["authority"]) if target["authority"] else None
+        session = await connect_to_leader(target["addresses"], target["token"], READY_S, tls)
+        session.close()
+        return session.ready.result()
 
     async def acquire(self, key: str) -> Any:
         return await self._broker.acquire(key, WAIT_MAX, LEASE_S, *self.budget)
