@@ -43,6 +43,7 @@ RESULTS := docs/performance/results.json
 bench-peers: $(STAMP)
 	$(BIN)/python -m benchmarks.compare single replicated open --results $(RESULTS)
 	$(BIN)/python -m benchmarks.failover --systems etcd-memory etcd-fsync zookeeper --results $(RESULTS)
+	$(BIN)/python -m benchmarks.failover --client published --trials 5 --results $(RESULTS)
 	$(BIN)/python -m benchmarks.page --results $(RESULTS)
 
 mutants: $(STAMP)
