@@ -36,6 +36,8 @@ mod keeper;
 mod protocol;
 mod random;
 mod resolve;
+#[cfg(test)]
+mod scripted;
 mod shared;
 mod ticket;
 mod tls;

@@ -50,8 +50,10 @@ impl Shared {
             Deferred::Notify(one) => one.notify_one(),
             Deferred::NotifyAll(all) => all.notify_waiters(),
             Deferred::Ticket(ticket) => ticket.tell(),
-            // Its caller may be gone.
-            Deferred::Reply(reply, answer) => drop(reply.send(answer)),
+            Deferred::Reply(reply, answer) => {
+                // Its caller may be gone.
+                reply.send(answer).ok();
+            }
             Deferred::Dial(runtime, id, address, wake) => {
                 let guard = TaskGuard { shared: self.clone(), id };
                 runtime.spawn(connection::run(guard, id, address, wake));

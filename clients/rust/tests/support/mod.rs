@@ -86,7 +86,7 @@ impl Cluster {
             let folder = folder.join(format!("node-{}", index + 1));
             let config = folder.join("node.toml");
             let text = adjust(std::fs::read_to_string(&config).expect("node.toml"));
-            cluster.token = quoted_after(&text, "client_tokens");
+            cluster.token = quoted_after(&text, "\nclient_tokens = ");
             std::fs::write(&config, text).expect("node.toml");
             let log = std::fs::File::create(folder.join("node.log")).expect("node.log");
             let process = Command::new(&ticketing)
@@ -163,10 +163,10 @@ fn named_by(address: &str, token: &str) -> Option<String> {
 
 /// A port from which `init` may count up: clients, peers + 1000, admins + 2000.
 fn free_client_port(nodes: usize) -> u16 {
-    let mut random = u64::from(std::process::id()) * 7_919 + Instant::now().elapsed().as_nanos() as u64;
     for _ in 0..1_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(std::process::id().into());
-        let port = 10_000 + (random >> 33) as u16 % 20_000;
+        let mut drawn = [0; 2];
+        getrandom::fill(&mut drawn).expect("randomness");
+        let port = 10_000 + u16::from_ne_bytes(drawn) % 20_000;
         let mut wanted =
             [0, 1_000, 2_000].into_iter().flat_map(|more| (0..nodes as u16).map(move |n| port + more + n));
         if wanted.all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {

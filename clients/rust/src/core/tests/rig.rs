@@ -131,7 +131,10 @@ impl Rig {
         for deferred in self.core.take_deferred() {
             match deferred {
                 Deferred::Dial(_, _, address, _) => self.dialled.push(address),
-                Deferred::Reply(reply, answer) => drop(reply.send(answer)),
+                Deferred::Reply(reply, answer) => {
+                    // Nobody may wait for it.
+                    reply.send(answer).ok();
+                }
                 _ => {}
             }
         }
