@@ -4,13 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format sim bench bench-peers mutants chaos clean
+.PHONY: demo test test-rust check format sim bench bench-peers mutants chaos clean
 
 demo: $(STAMP)
 	$(BIN)/ticketing demo
 
 test: $(STAMP)
 	$(BIN)/pytest -q
+
+# The Rust library, where Cargo is installed. See docs/rust.md. CONFORMANCE=no leaves the list to `make test`, which
+# plays it against every library whose driver is built.
+CONFORMANCE ?= yes
+test-rust: $(STAMP)
+	cd clients/rust && cargo fmt --check
+	cd clients/rust && cargo clippy --locked --quiet --all-targets -- -D warnings
+	cd clients/rust && cargo test --locked --quiet
+ifneq ($(CONFORMANCE),no)
+	TICKETING_RUST_DRIVER=clients/rust/target/debug/examples/conformance_driver $(BIN)/pytest -q tests/conformance -k rust
+endif
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -63,4 +74,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) clients/rust/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

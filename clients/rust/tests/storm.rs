@@ -105,6 +105,53 @@ async fn give_back(ticket: Ticket, random: &mut Random, seen: &Seen) {
     }
 }
 
+/// Connections are cut all the time, and a leader dies after each of so many rounds.
+struct Weather {
+    calm: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<(Cluster, Vec<Proxy>)>>,
+}
+
+impl Weather {
+    fn begin(
+        mut cluster: Cluster,
+        proxies: Vec<Proxy>,
+        seen: Arc<Seen>,
+        mut kills: Vec<u64>,
+        mut random: Random,
+    ) -> Self {
+        let calm = Arc::new(AtomicBool::new(false));
+        let over = calm.clone();
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) || !kills.is_empty() {
+                std::thread::sleep(Duration::from_millis(random.below(60)));
+                let proxy = random.below(proxies.len() as u64) as usize;
+                proxies[proxy].cut(random.below(1_000));
+                if kills.last().is_some_and(|at| seen.done.load(Ordering::Relaxed) >= *at) {
+                    kills.pop();
+                    cluster.leader().kill();
+                }
+            }
+            (cluster, proxies)
+        });
+        Self { calm, thread: Some(thread) }
+    }
+
+    fn end(mut self) -> (Cluster, Vec<Proxy>) {
+        self.calm.store(true, Ordering::Relaxed);
+        self.thread.take().expect("it was begun").join().expect("no fault in the weather")
+    }
+}
+
+impl Drop for Weather {
+    fn drop(&mut self) {
+        self.calm.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A test that fails ends its nodes as well.
+            thread.join().ok();
+        }
+    }
+}
+
 fn asked(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: a number is wanted")))
@@ -118,8 +165,8 @@ fn thousands_of_drops_cuts_and_leader_kills_leave_no_key_stuck_and_no_task_behin
     runtime.block_on(storm(cluster, asked("TICKETING_ROUNDS", 4_000), asked("TICKETING_SEED", 1)));
 }
 
-async fn storm(mut cluster: Cluster, rounds: u64, seed: u64) {
-    let mut random = Random(seed);
+async fn storm(cluster: Cluster, rounds: u64, seed: u64) {
+    let random = Random(seed);
     let proxies: Vec<Proxy> = cluster.addresses().into_iter().map(Proxy::start).collect();
     let before = Handle::current().metrics().num_alive_tasks();
     let addresses = proxies.iter().map(|proxy| proxy.address.clone());
@@ -134,28 +181,12 @@ async fn storm(mut cluster: Cluster, rounds: u64, seed: u64) {
             tokio::spawn(caller(broker.clone(), seen.clone(), each, draws))
         })
         .collect();
-    // Two of five leaders die, at a third and at two thirds of the rounds; connections are cut all the time.
-    let calm = Arc::new(AtomicBool::new(false));
-    let mut kills = vec![2 * each * CALLERS / 3, each * CALLERS / 3];
-    let over = calm.clone();
-    let progress = seen.clone();
-    let weather = std::thread::spawn(move || {
-        while !over.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(random.below(60)));
-            let proxy = random.below(proxies.len() as u64) as usize;
-            proxies[proxy].cut(random.below(1_000));
-            if kills.last().is_some_and(|at| progress.done.load(Ordering::Relaxed) >= *at) {
-                kills.pop();
-                cluster.leader().kill();
-            }
-        }
-        (cluster, proxies)
-    });
+    let kills = vec![2 * each * CALLERS / 3, each * CALLERS / 3];
+    let weather = Weather::begin(cluster, proxies, seen.clone(), kills, random);
     for caller in callers {
         caller.await.expect("a caller that saw no fault");
     }
-    calm.store(true, Ordering::Relaxed);
-    let (cluster, _proxies) = weather.join().expect("no fault in the weather");
+    let (cluster, _proxies) = weather.end();
 
     // Only while there is no leader can it take longer than the tries of one errand have.
     assert!(broker.settled(7 * SECOND).await || broker.settled(7 * SECOND).await);

@@ -205,8 +205,10 @@ impl Core {
     fn write(&mut self, id: SessionId, out: &mut Vec<u8>, now: Nanos) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.take_out(out);
-        for _ in 0..BATCH {
+        let mut frames = 0;
+        while frames < BATCH {
             let Some(session) = self.sessions.get_mut(&id).filter(|session| session.open) else { return };
+            let before = out.len();
             match session.queue.pop_front() {
                 None => return,
                 Some(Item::Cancel(owner, key)) => session.write_cancel(out, owner, key, now),
@@ -217,6 +219,8 @@ impl Core {
                 }
                 Some(Item::Acquire(request_id)) => self.write_acquire(id, request_id, out, now),
             }
+            // What was taken back does not count: nobody would come back for the rest of the queue.
+            frames += usize::from(out.len() > before);
         }
     }
 

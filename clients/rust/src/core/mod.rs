@@ -46,8 +46,7 @@ const UNLISTED_FAILURES_MAX: u32 = 5;
 /// Closing waits so long for errands.
 const DRAIN: Nanos = 5 * SECOND;
 
-/// What a broker was made with.
-#[derive(Debug, Clone)]
+/// What a broker was made with. Shown nowhere, as the token is a secret.
 pub(crate) struct Settings {
     pub(crate) addresses: Vec<String>,
     pub(crate) token: String,

@@ -153,7 +153,6 @@ enum State {
 ///
 /// Published servers (no `+x`) send no first line: the session is ready as soon as the response is made, and a refusal
 /// comes as an `E` later on.
-#[derive(Debug)]
 pub(crate) struct ClientHandshake {
     token: String,
     buffer: Vec<u8>,

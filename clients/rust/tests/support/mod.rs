@@ -89,7 +89,7 @@ impl Cluster {
             cluster.token = quoted_after(&text, "\nclient_tokens = ");
             std::fs::write(&config, text).expect("node.toml");
             let log = std::fs::File::create(folder.join("node.log")).expect("node.log");
-            let process = Command::new(&ticketing)
+            let process = dying_with_us(&ticketing)
                 .args(["node", "start", "--config"])
                 .arg(&config)
                 .stdin(Stdio::null())
@@ -137,6 +137,17 @@ impl Drop for Cluster {
         self.nodes.iter_mut().for_each(Node::kill);
         drop(std::fs::remove_dir_all(&self.folder));
     }
+}
+
+/// Should the test run itself be killed, the kernel ends the nodes, where `setpriv` is there to ask for that.
+fn dying_with_us(program: &Path) -> Command {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    if !setpriv.exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
 }
 
 fn quoted_after(text: &str, name: &str) -> String {

@@ -283,6 +283,19 @@ fn what_was_taken_back_does_not_fill_the_queue_of_a_session_that_cannot_write() 
 }
 
 #[test]
+fn what_was_taken_back_keeps_nobody_behind_it_waiting() {
+    let (mut rig, session) = Rig::leading();
+    let gone: Vec<_> = (0..3_000).map(|_| rig.ask("gone", 5)).collect();
+    let stays = rig.ask("stays", 5);
+    let back: Vec<_> = (0..3_000).map(|_| rig.ask("back", 5)).collect();
+    gone.into_iter().chain(back).for_each(|request| rig.leave(request));
+    let mut out = Vec::new();
+    rig.core.orders(session, true, &mut out, rig.now);
+    assert!(out.ends_with(b"stays\n"), "one look at the queue is all that there is");
+    rig.leave(stays);
+}
+
+#[test]
 fn closing_ends_the_unsent_and_cancels_the_sent() {
     let (mut rig, session) = Rig::leading();
     let sent = rig.ask("sent", 5);
