@@ -154,7 +154,9 @@ async def a_token_that_is_taken_later_ends_the_refusal(play: Play) -> None:
     broker = await play.broker(server, token="old")
     assert await broker.acquire().kind() == "auth"
     server.tokens = ("new", "old")
-    await server.opened(2)
+    sessions = await server.opened(2)
+    # The hello comes after the first line was read; until then the refusal stands.
+    await server.until(lambda: any(session.hello for session in sessions), "a hello")
     assert await broker.ready()
 
 

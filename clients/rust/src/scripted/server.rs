@@ -41,9 +41,8 @@ pub(super) struct LockServer {
 }
 
 /// With a small buffer, so that what a server does not read is soon not written.
-fn listener(address: &str) -> std::io::Result<std::net::TcpListener> {
+fn listener(runtime: &Runtime, address: &str) -> std::io::Result<std::net::TcpListener> {
     let address = address.parse().map_err(std::io::Error::other)?;
-    let runtime = Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -59,7 +58,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl LockServer {
     pub(super) fn start() -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let listener = listener("127.0.0.1:0").expect("a port");
+        let listener = listener(&runtime, "127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let state = Arc::new(Mutex::new(State { token: 1_782_579_200_000_000, ..State::default() }));
         let server = Self { address, state, reading: watch::Sender::new(true), runtime };
@@ -92,7 +91,7 @@ impl LockServer {
 
     pub(super) async fn listen_again(&self) {
         loop {
-            if let Ok(listener) = listener(&self.address) {
+            if let Ok(listener) = listener(&self.runtime, &self.address) {
                 return self.accept(listener);
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
