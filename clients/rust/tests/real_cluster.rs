@@ -70,8 +70,12 @@ async fn a_leader_that_stops_gives_its_requests_facts() {
             })
         })
         .collect();
+    let stopping = cluster.leader().address.clone();
     cluster.leader().terminate();
-    // Only an acquire with an entry in flight could end as indeterminate: none of those that wait has one.
+    while cluster.leader().address == stopping {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Nobody who waits has an entry in flight while the key is held: each is told so, and asks the new leader.
     assert_eq!(holder.release().await, Ok(true));
     for waiter in waiting {
         assert_eq!(waiter.await.expect("no panic"), Ok(true));

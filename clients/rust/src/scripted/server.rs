@@ -111,6 +111,10 @@ impl LockServer {
         locked(&self.state).held.get(key).map(|held| held.1)
     }
 
+    pub(super) fn held(&self) -> usize {
+        locked(&self.state).held.len()
+    }
+
     pub(super) fn waiting(&self, key: &str) -> usize {
         locked(&self.state).queues.get(key).map_or(0, VecDeque::len)
     }

@@ -191,7 +191,15 @@ fn free_client_port(nodes: usize) -> u16 {
 pub(crate) struct Proxy {
     pub(crate) address: String,
     pairs: Arc<Mutex<Vec<tokio::task::AbortHandle>>>,
-    _runtime: tokio::runtime::Runtime,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Proxy {
@@ -202,8 +210,12 @@ impl Proxy {
             .build()
             .expect("a runtime for the proxy");
         let pairs: Arc<Mutex<Vec<tokio::task::AbortHandle>>> = Arc::default();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("its address").to_string();
+        let inside = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+        drop(inside);
         let taken = pairs.clone();
         runtime.spawn(async move {
             while let Ok((mut near, _)) = listener.accept().await {
@@ -219,7 +231,7 @@ impl Proxy {
                 pairs.push(pair.abort_handle());
             }
         });
-        Self { address, pairs, _runtime: runtime }
+        Self { address, pairs, runtime: Some(runtime) }
     }
 
     /// Ends one connection at once, whatever is on the way.
