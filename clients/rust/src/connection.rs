@@ -126,13 +126,17 @@ async fn serve(shared: &Arc<Shared>, session: SessionId, stream: Stream, wake: &
     let mut alarm = pin!(tokio::time::sleep(STEP_TIME));
     let mut alarm_at = u64::MAX;
     loop {
-        let now = shared.clock.now();
         let room = output.is_written();
         if room {
             output.reset();
         }
-        // Not before the bytes taken last are with the kernel: what is queued stays provably unsent.
-        match shared.with(|core| core.orders(session, room, &mut output.bytes, now)) {
+        // Not before the bytes taken last are with the kernel: what is queued stays provably unsent. The clock is read
+        // inside the lock, and so after the beginning of every wait that is written.
+        let (orders, now) = shared.with(|core| {
+            let now = shared.clock.now();
+            (core.orders(session, room, &mut output.bytes, now), now)
+        });
+        match orders {
             Orders::Until(moment) if moment == alarm_at => {}
             Orders::Until(moment) => {
                 alarm_at = moment;

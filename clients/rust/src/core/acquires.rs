@@ -7,7 +7,7 @@ use super::requests::{Acquire, Errand, Key, Outcome, RequestId, SessionId, State
 use super::session::{EndKind, Item};
 use super::{Core, Deferred, ERRAND, Orders};
 use crate::clock::{NEVER, Nanos, SECOND};
-use crate::protocol::fields::OWNER_TOP_BIT;
+use crate::protocol::fields::{OWNER_TOP_BIT, WAIT_MAX};
 use crate::random;
 
 /// Acquires of one broker that are not sent yet; more are refused.
@@ -201,7 +201,8 @@ impl Core {
         }
     }
 
-    /// Up to here a request is unsent; `now` was read before anything can leave.
+    /// Up to here a request is unsent; `now` was read before anything can leave, and after the requests were asked: or a
+    /// wait of 255 s could be written as 256.
     fn write(&mut self, id: SessionId, out: &mut Vec<u8>, now: Nanos) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.take_out(out);
@@ -235,6 +236,7 @@ impl Core {
             end if end <= now => return self.settle(request_id, Outcome::WaitOver),
             end => u16::try_from((end - now).div_ceil(SECOND)).unwrap_or(u16::MAX),
         };
+        debug_assert!(u64::from(wait) <= WAIT_MAX, "a wait of {wait} s");
         let Some(owner) = self.draw_owner() else {
             return self.close_session(id, EndKind::Io, "the system has no randomness", now);
         };

@@ -144,6 +144,32 @@ fn what_was_not_written_is_not_when_a_server_does_not_read() {
 }
 
 #[test]
+fn the_longest_wait_is_never_written_as_longer_whatever_threads_ask() {
+    let server = LockServer::start();
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let broker = broker(&[&server]);
+        let tasks: Vec<_> = (0..16)
+            .map(|task| {
+                let (broker, key) = (broker.clone(), format!("k{task}"));
+                tokio::spawn(async move {
+                    for _ in 0..500 {
+                        let ticket = broker.acquire(&key, 255 * SECOND, LEASE, Duration::ZERO).await?;
+                        ticket.release().await?;
+                    }
+                    Ok::<(), TicketError>(())
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.expect("no panic"), Ok(()));
+        }
+        assert_eq!(server.longest_wait(), 255);
+        broker.close().await;
+    });
+}
+
+#[test]
 fn a_broker_may_be_made_outside_a_runtime_and_outlive_one() {
     let server = LockServer::start();
     let broker = broker(&[&server]);

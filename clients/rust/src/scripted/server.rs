@@ -27,6 +27,7 @@ struct State {
     cancelled: HashSet<u64>,
     sessions: u64,
     acquires: usize,
+    longest_wait: u16,
     releases: usize,
     hello: String,
     links: Vec<AbortHandle>,
@@ -131,6 +132,10 @@ impl LockServer {
         locked(&self.state).acquires
     }
 
+    pub(super) fn longest_wait(&self) -> u16 {
+        locked(&self.state).longest_wait
+    }
+
     pub(super) fn releases(&self) -> usize {
         locked(&self.state).releases
     }
@@ -214,7 +219,10 @@ fn answer(data: &[u8], state: &mut State, session: u64, answers: &mpsc::Unbounde
         taken += header + text + 1;
         let number = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().expect("eight bytes"));
         match opcode {
-            frames::Q => state.acquire(number(5), frame[2] == 0, session, key, answers),
+            frames::Q => {
+                state.longest_wait = state.longest_wait.max(u16::from_be_bytes([frame[1], frame[2]]));
+                state.acquire(number(5), frame[2] == 0, session, key, answers);
+            }
             frames::RELEASE => state.release(number(1), &key, answers),
             frames::CANCEL => state.cancel(number(1), &key, answers),
             frames::EXTEND => {
