@@ -9,12 +9,18 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from tests.e2e.waiting import until, until_told
-from tests.hostile import admin_port, client_port, peer_port, tls_door
+from tests.hostile import admin_port, certificates, client_port, peer_port, tls_door
 from tests.hostile.bounds import BACK_TO_NORMAL_S, LIVES_S, memory_of
 from tests.hostile.cases import Case, Target
 from tests.hostile.probes import Latencies, LogReader, Neighbour, Sampler, descriptors
 
-ALL = (*client_port.CASES, *tls_door.CASES, *peer_port.CASES, *admin_port.CASES)
+ALL = (
+    *client_port.CASES,
+    *tls_door.CASES,
+    *peer_port.CASES,
+    *certificates.CASES,
+    *admin_port.CASES,
+)
 TOGETHER = "waiting cases together"
 BASELINE_S = 0.4
 SHORT_S = 1.0
@@ -75,6 +81,7 @@ async def carry_out(target: Target, seconds: float) -> list[Measured]:
         ]
     finally:
         neighbour.end()
+        await asyncio.sleep(0.1)  # asyncio closes in the background what was closed here
     return found
 
 

@@ -42,10 +42,14 @@ class Target:
     async def session(self, *, window: int = 0) -> Stranger | TlsStranger:
         """A client that has authenticated."""
         stranger = await self.client(window=window)
-        nonce = nonce_of(await stranger.line())
-        await stranger.send(digest(self.node.client_token, nonce))
-        first = await stranger.line()
-        assert first[:1] in (b"L", b"\n"), first
+        try:
+            nonce = nonce_of(await stranger.line())
+            await stranger.send(digest(self.node.client_token, nonce))
+            first = await stranger.line()
+            assert first[:1] in (b"L", b"\n"), first
+        except BaseException:
+            stranger.close()
+            raise
         return stranger
 
 

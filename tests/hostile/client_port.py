@@ -7,6 +7,7 @@ import contextlib
 import random
 import resource
 
+from tests.e2e.cluster import run_ticketing
 from tests.hostile.cases import STANDALONE, STANDALONE_TLS, THREE, Case, Target, nonce_of
 from tests.hostile.probes import descriptors
 from tests.hostile.strangers import SOURCES, Stranger, dial_all, dribble, for_seconds
@@ -117,8 +118,10 @@ async def full_door(target: Target, _seconds: float) -> str:
     session = await target.session()
     session.close()
     other = await target.client(source=SOURCES[0])
-    nonce_of(await other.line())
-    other.close()
+    try:
+        nonce_of(await other.line())
+    finally:
+        other.close()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -228,12 +231,18 @@ async def flood_of_requests(target: Target, seconds: float) -> str:
 async def names_that_move_the_cursor(target: Target, _seconds: float) -> str:
     session = await target.session()
     key = "\x1b[2J\x1b]0;owned\x07\u202ekey".encode()
-    await session.send(b"H\x1b[31mred\x9b\n" + frames.encode_q(0, 3, OWNER + 77, key))
-    assert (await session.line()).strip(b"\n")[:1] == b"G"
-    await session.send(frames.encode_q(0, 3, OWNER + 78, b"\x1b[2J x"))
+    await session.send(b"H\x1b[31mred\x9b\n" + frames.encode_q(0, 20, OWNER + (1 << 50), key))
+    granted = (await session.line()).strip(b"\n")
+    assert granted[:1] == b"G", granted
+    words = ("locks", "list", "--config", target.cluster.folder / "client.toml")
+    shown = await asyncio.to_thread(run_ticketing, *words, folder=target.cluster.folder)
+    assert shown.status == 0, shown
+    assert "owned" in shown.out
+    assert all(char.isprintable() or char == "\n" for char in shown.out), shown.out
+    await session.send(frames.encode_q(0, 3, OWNER + (1 << 50) + 1, b"\x1b[2J x"))
     await session.ended()
     session.close()
-    return "a name, a key and a wrong key with escapes"
+    return "a name, a key and a wrong key with escapes; `locks list` shows them harmless"
 
 
 async def out_of_descriptors(target: Target, _seconds: float) -> str:

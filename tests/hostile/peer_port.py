@@ -10,7 +10,7 @@ import tomllib
 from tests.e2e.cluster import told_status
 from tests.hostile.cases import THREE, THREE_TLS, Case, Target
 from tests.hostile.client_port import HTTP, TLS_HELLO, close
-from tests.hostile.strangers import SOURCES, Stranger, dial_all, dribble, for_seconds
+from tests.hostile.strangers import SOURCES, Stranger, TlsStranger, dial_all, dribble, for_seconds
 from ticketing.node.handshake import DIALLER, NONCE_BYTES, LinkFacts, LinkFailure, LinkPeer, PeerHandshake
 from ticketing.node.link import HEADER, PeerKind, encode_frame
 from ticketing.node.shown import Mark, Shows
@@ -52,7 +52,9 @@ def secret_of(target: Target) -> bytes:
     return secret.encode()
 
 
-async def shake(stranger: Stranger, host: Impostor, secret: bytes) -> tuple[PeerHandshake, list[bytes]]:
+async def shake(
+    stranger: Stranger | TlsStranger, host: Impostor, secret: bytes
+) -> tuple[PeerHandshake, list[bytes]]:
     """A handshake up to its end, and what this side has sent."""
     handshake = PeerHandshake(DIALLER, host, [secret], os.urandom(NONCE_BYTES), purpose="peer")
     said = [handshake.start()]

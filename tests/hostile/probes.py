@@ -115,7 +115,7 @@ class Neighbour:
             self._read()
             return sum(error is None for _began, _took, error in self._seen) > 20
 
-        await until(served, "the neighbour is served")
+        await until(served, "the neighbour is served", 60.0)
 
     async def caught_up(self, moment: float) -> None:
         """Until it has said how everything went that it began before this moment."""
@@ -124,7 +124,7 @@ class Neighbour:
             self._read()
             return bool(self._seen) and self._seen[-1][0] >= moment
 
-        await until(later, "the neighbour goes on")
+        await until(later, "the neighbour goes on", 30.0)
 
     def between(self, start: float, end: float) -> Latencies:
         self._read()
