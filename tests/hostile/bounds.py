@@ -46,7 +46,7 @@ stop every process for seconds, nothing less can be told from a fault."""
 BACK_TO_NORMAL_S = 12.0
 """Within this time after a case no descriptor of it is left."""
 
-LIVES_S = 8.0
+LIVES_S = 20.0
 """A newcomer is served within this time after a case: what the kernel still holds of it is worked off first."""
 
 LOG_BURST = 20

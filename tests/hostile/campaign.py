@@ -8,7 +8,7 @@ import traceback
 from collections import Counter
 from typing import Any, NamedTuple
 
-from tests.e2e.waiting import until, until_told
+from tests.e2e.waiting import until
 from tests.hostile import admin_port, certificates, client_port, peer_port, tls_door
 from tests.hostile.bounds import BACK_TO_NORMAL_S, LIVES_S, memory_of
 from tests.hostile.cases import Case, Target
@@ -143,7 +143,7 @@ async def _lives(target: Target) -> str:
     try:
         async with asyncio.timeout(LIVES_S):
             (await target.session()).close()
-        await until_told(target.node.status, "the admin plane answers", LIVES_S)
+            await target.node.ask_admin("GET", "/v1/status")
     except (AssertionError, OSError) as error:
         return f"{error!r}"
     return ""

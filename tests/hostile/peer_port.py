@@ -16,7 +16,7 @@ from ticketing.node.link import HEADER, PeerKind, encode_frame
 from ticketing.node.shown import Mark, Shows
 from ticketing.raft import messages
 
-REJOINED_S = 25.0
+REJOINED_S = 60.0
 
 
 class Impostor:

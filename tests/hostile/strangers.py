@@ -185,7 +185,7 @@ async def for_seconds(seconds: float, workers: int, once: Callable[[int], Awaita
     async def work(number: int) -> None:
         nonlocal done
         while loop.time() < until:
-            with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError):
+            with contextlib.suppress(OSError):  # resets, timeouts and TLS errors are
                 await once(number)
             done += 1
 
