@@ -43,6 +43,10 @@ SLOWEST_MS = 9_000.0
 """No acquire of a neighbour waits longer, and none fails. On a machine of its own it is a tenth; where other programs
 stop every process for seconds, nothing less can be told from a fault."""
 
+LEADS_MOVED_MAX = 2
+"""Where the machine itself stops a leader for longer than an election, the lead moves, and an acquire under way is told
+that its outcome is not known. Once, and once back: more than that is the case's doing."""
+
 BACK_TO_NORMAL_S = 12.0
 """Within this time after a case no descriptor of it is left."""
 

@@ -45,6 +45,8 @@ class Measured(NamedTuple):
     descriptors_left: int
     logged: Counter[str]
     log_lines: list[dict[str, Any]]
+    leads: int
+    """Leads that began on any node meanwhile."""
     logged_before: Counter[str]
     """Since the first case."""
     expected: tuple[str, ...]
@@ -92,6 +94,7 @@ async def _measure(
     await until(lambda: descriptors(pid) < 200, "what was before has gone")
     before = descriptors(pid)
     log, logged_before = LogReader(target.node.log), all_of_it.events()
+    logs = [LogReader(node.log) for node in target.cluster.nodes]
     quiet = await neighbour.rest(BASELINE_S)
     async with Sampler(pid) as memory:
         start = time.monotonic()
@@ -117,6 +120,7 @@ async def _measure(
         left,
         log.events(),
         log.lines(),
+        sum(reader.events()["leading"] for reader in logs),
         logged_before,
         tuple(case.told_by(target.flavour) for case in cases if case.told_by(target.flavour)),
         lives,

@@ -201,7 +201,8 @@ async def full_door(target: Target, _seconds: float) -> str:
     """Strangers from many sources hold the door of the peer port; a member that starts again comes in all the same."""
     strangers = await dial_all(target.node.peer, 150, SOURCES[:5])
     tasks = [asyncio.create_task(dribble(stranger, b"\x00" * 40, 0.3)) for stranger in strangers]
-    other = target.cluster.others(target.node)[0]
+    leader = await target.cluster.leader()
+    other = target.cluster.others(target.node, leader)[0]
     other.kill()
     other.start()
     await target.cluster.whole(REJOINED_S)
