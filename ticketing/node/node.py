@@ -173,7 +173,8 @@ class Node:
             # Between the reading and here. What was decided stands under this turn's gate and may be proposed.
             if self.lead is not None and self.lead.serving:
                 self.lead.propose(now_ns)
-            self._busy_turn = True
+            if not self._busy_turn:
+                self._begin_work()
             self._after_gap(gap_ns, now_ns)
         if self._busy_turn:
             self._work(now_ns)
