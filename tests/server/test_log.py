@@ -54,6 +54,16 @@ def test_large_numbers_are_strings_in_json_and_odd_values_text() -> None:
     assert facts["nothing"] is None
 
 
+def test_a_fact_about_another_place_does_not_hide_who_says_it() -> None:
+    pipe = io.StringIO()
+    log = log_to(pipe)
+    log("warning", "peer link refused", place="node-2")
+    log("info", "ready", place="node-1")
+    first, second = (json.loads(line) for line in written(log, pipe))
+    assert (first["place"], first["of_place"]) == ("node-1", "node-2")
+    assert (second["place"], "of_place" in second) == ("node-1", False)
+
+
 def test_nobody_can_forge_a_line_or_move_the_cursor() -> None:
     stream = Terminal()
     log = log_to(stream)

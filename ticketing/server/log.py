@@ -106,7 +106,10 @@ class Log:
         moment = moment.replace("+00:00", "Z")
         if self._json:
             line: dict[str, object] = {"time": moment, "level": level, "place": self._place, "event": event}
-            line.update((name, _json_value(value)) for name, value in facts.items())
+            for name, value in facts.items():
+                # A fact about another place must not take the place of who says it.
+                own = line.get(name, value) == value
+                line[name if own else f"of_{name}"] = _json_value(value)
             return msgspec.json.encode(line).decode() + "\n"
         words = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
         return f"{moment} {level:7} {_printable(event)}{' ' if words else ''}{words}\n"
