@@ -12,11 +12,11 @@ from tests.sim.answers import Answers
 from tests.sim.history import Request
 from tests.sim.majorities import Majorities, check_pre_vote
 from tests.sim.process import Process
+from tests.sim.seen import Domain, Watched
 from tests.sim.world import MS, S, Violation, World
 from ticketing.locks.codec import decode_commands
 from ticketing.locks.commands import Extend, LockCommand, Revoke, Turn
 from ticketing.node.lead import Lead
-from ticketing.node.snapshots import SnapshotSender
 from ticketing.node.state import ReplicatedState
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
@@ -35,77 +35,6 @@ CLOCKS_KNOWN_NS = 3 * S
 
 STAMP_SLACK_NS = 10
 """What integer arithmetic loses between two clocks."""
-
-Fact = tuple[int, bytes]
-"""Kind and data of an entry."""
-
-
-class Watched:
-    """What was seen of one process last."""
-
-    __slots__ = (
-        "applied",
-        "base",
-        "commit",
-        "commit_led",
-        "facts",
-        "last",
-        "last_index",
-        "raft",
-        "role",
-        "sender",
-        "serving",
-        "skipped",
-        "standing",
-        "state",
-        "term",
-        "token",
-        "witness",
-    )
-
-    def __init__(self) -> None:
-        self.raft: Raft | None = None
-        self.witness: Witness | None = None
-        self.facts: tuple[object, ...] = ()
-        """Where nothing of this has changed there is nothing new to be looked at."""
-        self.last: Entry | None = None
-        self.last_index = 0
-        self.base = 0
-        """The index that the log began after."""
-        self.applied = 0
-        self.term = self.commit = 0
-        self.role = Role.FOLLOWER
-        self.state: ReplicatedState | None = None
-        self.token = 0
-        self.serving: Lead | None = None
-        self.commit_led = 0
-        """The commit index of its present lead."""
-        self.standing: tuple[int, Role, int] | None = None
-        self.skipped = 0
-        self.sender: SnapshotSender | None = None
-
-
-class Domain:
-    """What is known of one domain by all its processes together."""
-
-    def __init__(self, first_token: int, formed_ns: int) -> None:
-        self.first_token = first_token
-        self.formed_ns = formed_ns
-        """When the first of its members knew of it."""
-        self.highest_token = first_token
-        self.leaders: dict[int, Member] = {}
-        self.decided: dict[int, tuple[int, Fact]] = {}
-        """By index: term and content of what was committed."""
-        self.highest = 1
-        self.known: dict[tuple[int, int], Fact] = {}
-        """By (index, term): the one content that such an entry has."""
-        self.behind: dict[tuple[int, int], int] = {}
-        """By (index, term): the term of the entry before it."""
-        self.appended_ns: dict[tuple[int, int], int] = {}
-        """By (index, term): when its leader appended it."""
-        self.sums: dict[int, int] = {}
-        self.granted_ns: dict[tuple[int, int], int] = {}
-        """By token and renewal: when the grant, or that extension, was appended, or earlier."""
 
 
 class Invariants:
@@ -214,6 +143,7 @@ class Invariants:
         self._check_log(process, raft, domain, watched)
         if log.base_index != watched.base:
             watched.base = log.base_index
+            self._check_base(process, domain, log.base_index, log.base_term)
             if log.last_index > log.base_index:
                 self._check_behind(process, domain, log.entry_at(log.base_index + 1), log.base_term)
         self._check_role(process, raft, domain, watched)
@@ -327,6 +257,15 @@ class Invariants:
         if known != former_term:
             raise Violation(
                 "log matching", f"{process.name} has {entry} behind term {former_term}, others behind {known}"
+            )
+
+    def _check_base(self, process: Process, domain: Domain, index: int, term: int) -> None:
+        """What a log begins behind was decided, in that term."""
+        decided = domain.decided.get(index)
+        if decided is not None and decided[0] != term:
+            raise Violation(
+                "log matching",
+                f"{process.name} begins behind {index} of term {term}, decided in {decided[0]}",
             )
 
     def _check_configuration(self, process: Process, configuration: Configuration) -> None:

@@ -75,8 +75,8 @@ class Manners:
     def _append(self, world: World) -> None:
         """A new entry with nearly every request: many keys, asked for one by one."""
         self.keys = world.rng.choice((50, 1500))
-        self.outstanding = 10
-        self.think_ns = (1 * MS, 60 * MS)
+        self.outstanding = 30
+        self.think_ns = (1 * MS, 100 * MS)
         self.hold_ns = (0, 300 * MS)
         self.waits = (0, 1, 3)
 

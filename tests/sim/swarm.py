@@ -26,7 +26,9 @@ class Theme(Enum):
     other.
     """
     TORN_LOGS = "torn logs"
-    """Leaders that are cut off and go on appending, while the next one appends as much and keeps hardly any log."""
+    """Leaders that are cut off and go on appending, while the next one appends less and keeps hardly any log: it sends
+    a snapshot that ends within what its predecessor appended.
+    """
     CHANGES = "changes"
     """Members that die and come back, and leaders that are cut off as soon as they have proposed a change of them."""
     CLOCKS = "clocks"
@@ -175,11 +177,11 @@ class Swarm:
                 self.isolations = max(self.isolations, 40)
                 self.stalls = max(self.stalls, 30)
             case Theme.TORN_LOGS:
-                self.wander = 0.5
+                self.wander = 0.2
                 self.tight = True
-                self.log_keep_bytes = 300
+                self.log_keep_bytes = 200
                 self.isolations = max(self.isolations, 60)
-                self.clients = 4
+                self.clients = 5
                 self.tiny = False
             case Theme.CHANGES:
                 self.cut_changes = 1.0
