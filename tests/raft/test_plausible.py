@@ -70,6 +70,15 @@ def test_what_no_member_can_truthfully_say_changes_nothing(
     assert hand.turn() == []
 
 
+def test_a_leader_of_a_former_term_is_told_of_the_new_one_whatever_its_log_holds_where_ours_is_committed() -> None:
+    hand = Hand()
+    hand.append(B, 3, (1, 1), commands(2, 2, 3), commit=4)
+    hand.turn()
+    hand.raft.step(C, AppendEntries(2, 9, 1, 1, 1, commands(2, 2, 2, 2)), hand.now)
+    assert [(member, message) for member, message in hand.turn()] == [(C, StaleTerm(3))]
+    assert hand.raft.commit_index == 4
+
+
 def test_a_term_far_ahead_can_still_be_followed_by_elections() -> None:
     hand = Hand()
     hand.hear(B, StaleTerm(1 + TERMS_AHEAD_MAX))

@@ -77,8 +77,9 @@ def _check_append(replica: Replica, message: AppendEntries) -> None:
     if term > message.term:
         raise ImplausibleError(f"an entry of term {term}, in term {message.term}")
     commit = replica.commit_index
-    if message.prev_index < commit < last:
-        # The part up to our commit index is not compared: it is the same in every later leader's log.
+    if message.term >= replica.term and message.prev_index < commit < last:
+        # The part up to our commit index is not compared: it is the same in every later leader's log. It need not be
+        # in that of a leader whose term is over: what such a one sends late is no lie, and answered by our term.
         following = message.entries[commit - message.prev_index]
         known = replica.log.term_at(commit)
         if following.term < known:
