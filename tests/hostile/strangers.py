@@ -68,7 +68,7 @@ class Stranger:
             raise ConnectionError("the other side has ended it")
         return data
 
-    async def line(self, within_s: float = 5.0) -> bytes:
+    async def line(self, within_s: float = 15.0) -> bytes:
         """Bytes up to the next line's end, and what came with it."""
         found = b""
         while b"\n" not in found:
@@ -139,7 +139,7 @@ class TlsStranger:
                 return b"".join(chunks)
         return b""
 
-    async def line(self, within_s: float = 5.0) -> bytes:
+    async def line(self, within_s: float = 15.0) -> bytes:
         found = b""
         while b"\n" not in found:
             more = await self.read(within_s)
