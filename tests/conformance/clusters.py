@@ -19,6 +19,7 @@ class Clusters:
         self._folder = folder
         self._made: dict[str, Cluster] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._folders = 0
 
     async def calm(self) -> Cluster:
         """Serves when it is returned."""
@@ -49,10 +50,16 @@ class Clusters:
         async with self._locks.setdefault(name, asyncio.Lock()):
             cluster = self._made.get(name)
             if cluster is None:
-                cluster = await asyncio.to_thread(Cluster, self._folder / name, 3, options)
+                self._folders += 1
+                cluster = Cluster(self._folder / f"{name}-{self._folders}", 3, options)
+                try:
+                    cluster.start()
+                    await cluster.leader(within_s=SERVES_S)
+                except BaseException:
+                    # Whoever wants one next begins anew, or one fault would be told as many.
+                    cluster.end()
+                    raise
                 self._made[name] = cluster
-                cluster.start()
-                await cluster.leader(within_s=SERVES_S)
             return cluster
 
     def logs(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.conformance.library import LIBRARIES, Library
@@ -22,7 +20,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         parameters = getattr(item, "callspec", None)
         if item.path == request.path and parameters and parameters.params.get("outcomes") is library:
             selected.append(parameters.params["scenario"])
-    return asyncio.run(perform(library, selected, tmp_path_factory.mktemp(library.name)))
+    return perform(library, selected, tmp_path_factory.mktemp(library.name))
 
 
 def _parameter(library: Library) -> object:
