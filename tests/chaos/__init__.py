@@ -11,6 +11,7 @@
 | `workload.py`, `clients.py` | a program that uses locks over the library; its processes |
 | `record.py` | what such a program writes down, and the history that is made of it |
 | `ledger.py` | fenced writes, and what the database says at the end |
+| `stalls.py` | when the machine served somebody else |
 | `liveness.py` | when a majority could serve, and how long nothing was granted then |
 | `run.py`, `report.py` | one run from the first namespace to the verdict |
 """

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 STOP_S = 60.0
 """As the shipped unit allows."""
+TAKEN_IN_S = 10.0
+"""A process that was started again is a voter within this, unless other faults keep it out."""
 BAD_DELAY_MS = 40
 BAD_LOSS = 5
 """From here on two machines do not count as connected."""
@@ -278,12 +280,11 @@ async def slow_clock(nemesis: Nemesis, fault: Fault) -> None:
     machine.start(rate=fault.facts["rate"])
     nemesis.changed()
     try:
-        leader = nemesis.cluster.leader()
+        cluster = nemesis.cluster
+        await cluster.until(lambda seen: seen.leader is not None and cluster.votes(machine), TAKEN_IN_S)
+        leader = cluster.leader()
         if leader is not None and leader is not machine:
-            await nemesis.cluster.until(lambda seen: machine.name in seen.voters, 10)
-            if (leader := nemesis.cluster.leader()) is not None:
-                body = {"to": machine.place, "reason": "chaos"}
-                await nemesis.cluster.post(leader, "/v1/transfer", body)
+            await cluster.post(leader, "/v1/transfer", {"to": machine.place, "reason": "chaos"})
         await asyncio.sleep(fault.for_s)
     finally:
         machine.kill()

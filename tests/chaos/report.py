@@ -35,6 +35,8 @@ class Report:
     gaps_over_1_s: int = 0
     gaps_over_3_s: int = 0
     longest_refill_s: float = 0.0
+    longest_stall_s: float = 0.0
+    """For so long the machine served somebody else, and not this run."""
     gate_closings: int = 0
     violations: list[str] = field(default_factory=list)
     kept: str | None = None
@@ -60,6 +62,7 @@ class Report:
             f"longest without a grant meanwhile: {self.longest_without_grant_s:.2f} s",
             f"without a grant meanwhile for over 1 s: {self.gaps_over_1_s}, for over 3 s: {self.gaps_over_3_s}",
             f"longest until every place had its voter again: {self.longest_refill_s:.1f} s",
+            f"longest time for which the machine served somebody else: {self.longest_stall_s:.2f} s",
             f"violations: {len(self.violations)}",
             *self.violations,
         ]

@@ -21,6 +21,7 @@ from tests.chaos.plan import Plan
 from tests.chaos.processes import start
 from tests.chaos.record import Witness, read_lines, witness
 from tests.chaos.report import Report, read_node_logs
+from tests.chaos.stalls import Stalls
 from tests.chaos.workload import CONNECTIONS, HOT_KEYS
 from tests.e2e.cluster import PROJECT, environment
 from tests.e2e.waiting import until
@@ -90,7 +91,7 @@ async def _torment(
 ) -> Witness:
     """The run itself, until every program has ended; what they saw."""
     plan = Plan(wanted.seed, wanted.nodes, longest_s=wanted.longest_s, kinds=wanted.kinds)
-    with (wanted.folder / "chaos.log").open("w", buffering=1) as log:
+    with (wanted.folder / "chaos.log").open("w", buffering=1) as log, Stalls() as stalls:
         nemesis = Nemesis(cluster, wires, clients, plan, paths, lambda line: print(line, file=log))
         await cluster.make()
         for machine in cluster.placed:
@@ -109,7 +110,7 @@ async def _torment(
         for client in clients:
             client.finished(time.monotonic() + FINISH_S)
         seen = witness([file for client in clients for file in client.files])
-        _liveness(nemesis, seen, report)
+        _liveness(nemesis, seen, stalls, report)
     report.seconds = time.monotonic() - began
     report.rounds = nemesis.rounds
     report.faults = dict(nemesis.struck)
@@ -219,7 +220,7 @@ def forwarder_process(seed: int, wires: Network) -> Iterator[Paths]:
 # --- the judges
 
 
-def _liveness(nemesis: Nemesis, seen: Witness, report: Report) -> None:
+def _liveness(nemesis: Nemesis, seen: Witness, stalls: Stalls, report: Report) -> None:
     timeline = nemesis.timeline
     gaps = timeline.gaps([at / S for at in seen.grants_ns])
     report.majority_could_serve_s = round(timeline.total, 1)
@@ -229,9 +230,13 @@ def _liveness(nemesis: Nemesis, seen: Witness, report: Report) -> None:
     report.longest_without_grant_s = round(gaps[0].seconds, 3)
     report.gaps_over_1_s = sum(gap.seconds > 1 for gap in gaps)
     report.gaps_over_3_s = sum(gap.seconds > 3 for gap in gaps)
+    report.longest_stall_s = round(stalls.longest_s, 2)
     for gap in gaps[:5]:
+        stalled_s = stalls.within(gap.began, gap.began + gap.seconds)
         nemesis.note_at(
-            gap.began, f"nothing was granted for {gap.seconds:.3f} s while a majority could serve"
+            gap.began,
+            f"nothing was granted for {gap.seconds:.3f} s while a majority could serve"
+            f" (the machine served others for {stalled_s:.3f} s of it)",
         )
     if gaps[0].seconds > QUIET_S:
         report.violations.append(
