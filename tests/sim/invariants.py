@@ -295,7 +295,7 @@ class Invariants:
             if isinstance(command, Turn) and not command.owner and lead.desk.gate_open:
                 held = state.table.held.get(command.key)
                 if held is not None and held.token == command.expect:  # else it frees nothing
-                    self._check_hand_over(process, lead, command)
+                    self._check_hand_over(process, lead, command, held.owner)
 
     def _check_gate(self, process: Process, raft: Raft) -> None:
         """No grant while a majority's wall clocks are not known to be near the leader's."""
@@ -319,8 +319,13 @@ class Invariants:
         slack_ns = 4 * MS
         return any(abs(a - b) <= self._delta_ns // 2 + slack_ns for a in mine for b in theirs)
 
-    def _check_hand_over(self, process: Process, lead: Lead, turn: Turn) -> None:
-        """No key becomes free while somebody waits who could have had it."""
+    def _check_hand_over(self, process: Process, lead: Lead, turn: Turn, owner: int) -> None:
+        """No key becomes free while somebody waits who could have had it. `owner`: whose it was until then.
+
+        Where resending is allowed the owner itself may have asked again: that waits for its barrier, not in the queue,
+        when the end is decided, and can be back in the queue by the end of the same turn.
+        """
+        asked_again = owner if process.node.settings.legacy_resend else 0
         state = lead.desk._states.get(turn.key)
         if state is None:
             return
@@ -330,6 +335,7 @@ class Invariants:
                 waiter.read_ns < process.decided_from_ns
                 and waiter.due_ns > process.clock.elapsed_ns()
                 and not waiter.session.ended
+                and waiter.owner != asked_again
                 and waiter.owner not in lead.desk.cancelling
                 and not lead.desk._table.ring.contains(waiter.owner)
             ):
