@@ -45,6 +45,16 @@ def test_a_process_without_membership_lets_clients_in_and_answers_requests_with_
     assert reason(client) == b"not_active"
 
 
+def test_a_client_may_call_itself_what_it_likes() -> None:
+    cluster = formed()
+    client = cluster.connect(cluster.leader)
+    client.send(b"H\xff\xfe\n" + frames.encode_q(0, 9, OWNER + 1, b"k"))
+    cluster.world.run(50 * MS)
+    assert client.word() == "G"
+    assert client.session is not None
+    assert client.session.name == "\ufffd\ufffd"
+
+
 def test_a_wrong_token_is_refused_a_second_later_and_anything_after_it_is_ignored() -> None:
     cluster = formed(client_tokens=("right",))
     client = cluster.leader.connect()

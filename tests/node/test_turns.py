@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.node.fake_shell import OWNER, Client, Cluster, Machine, formed
-from ticketing.node.link import PeerKind
+from ticketing.node.link import PeerKind, encode_frame
 from ticketing.node.members import MembersChange
 from ticketing.node.settings import Limits, S
 from ticketing.protocol import frames
+from ticketing.raft import messages
 from ticketing.raft.types import MS, ConfigurationChange, RaftSettings
 
 
@@ -42,6 +43,23 @@ def test_after_a_gap_a_leader_answers_nothing_before_a_majority_has_confirmed_it
     take_all(cluster)
     cluster.world.run(100 * MS)
     assert client.word()[:2] == "GT"
+
+
+def test_a_lead_that_ends_within_a_turn_decides_nothing_more_in_it() -> None:
+    cluster = formed()
+    leader, node = cluster.leader, cluster.leader.up
+    client = cluster.connect(leader)
+    session = client.session
+    assert session is not None
+    assert node.raft is not None
+    link = next(link for link in leader.links if link.inbound and link.logic.peer is not None)
+    later = node._domain_tag + messages.encode(messages.StaleTerm(node.raft.term + 1))
+    node.link_data(link, encode_frame(PeerKind.RAFT, later))
+    node.session_data(session, frames.encode_q(0, 9, OWNER + 1, b"k"))
+    assert node.lead is None  # though the turn goes on
+    leader.end_turn()
+    cluster.world.run(5 * MS)
+    assert client.word()[:1] == "V"
 
 
 def test_a_stop_between_the_reading_and_the_end_of_a_turn_is_a_gap_as_well() -> None:
