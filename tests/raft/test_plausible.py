@@ -70,7 +70,9 @@ def test_what_no_member_can_truthfully_say_changes_nothing(
     assert hand.turn() == []
 
 
-def test_a_leader_of_a_former_term_is_told_of_the_new_one_whatever_its_log_holds_where_ours_is_committed() -> None:
+def test_a_leader_of_a_former_term_is_told_of_the_new_one_whatever_its_log_holds_where_ours_is_committed() -> (
+    None
+):
     hand = Hand()
     hand.append(B, 3, (1, 1), commands(2, 2, 3), commit=4)
     hand.turn()
