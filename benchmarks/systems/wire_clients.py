@@ -92,6 +92,7 @@ class Raw(asyncio.Protocol):
         self._handshake: ClientHandshake | None = None
         self._verdict: asyncio.Future[str | None] | None = None
         self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.Event()
         self._head = frames.ACQUIRE_HEADER.pack(frames.Q, WAIT_MAX, LEASE_S, 0)[:-OWNER_BYTES]
         self._owners: list[bytes] = []
         self._out: list[bytes] = []
@@ -117,11 +118,18 @@ class Raw(asyncio.Protocol):
                 await asyncio.sleep(0.05)
 
     async def close(self) -> None:
+        """Returns once the connection is closed."""
         if self._transport is not None:
             self._transport.abort()
+            await self._closed.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._closed.clear()
         self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._closed.set()
 
     def acquire(self, key: bytes, granted: Callable[[tuple[bytes, bytes]], None]) -> None:
         if not self._owners:

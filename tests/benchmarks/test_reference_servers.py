@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -53,31 +54,30 @@ async def test_a_wrong_token_is_refused(system: System) -> None:
     client = Raw({**system.target(), "token": "wrong"})
     with pytest.raises(ConnectionError, match="auth_failed"):
         await client.open()
+    await client.close()
 
 
 async def test_waiters_are_served_in_the_order_of_asking_and_one_at_a_time(fifo: System) -> None:
-    client = Ours(fifo.target())
+    client = Raw(fifo.target())
     await client.open()
-    holding = await client.acquire("k")
+    holding = await taken(client, b"k")
     served: list[int] = []
-    inside = 0
+    all_served = asyncio.get_running_loop().create_future()
 
-    async def wait_in_line(number: int) -> None:
-        nonlocal inside
-        grant = await client.acquire("k")
-        inside += 1
-        assert inside == 1
+    def granted(number: int, grant: Any) -> None:
         served.append(number)
-        await asyncio.sleep(0)
-        inside -= 1
-        await client.release(grant)
+        if number == 19:
+            all_served.set_result(grant)
+        else:
+            client.release(grant, lambda: None)
 
-    tasks = [asyncio.ensure_future(wait_in_line(number)) for number in range(20)]
-    # Another key on the same session is free: its answer comes after all those requests were read.
-    await client.release(await client.acquire("other"))
+    for number in range(20):
+        client.acquire(b"k", partial(granted, number))
+    # Another key is free, and its answer comes after all those requests were read.
+    await released(client, await taken(client, b"other"))
     assert served == []
-    await client.release(holding)
-    await asyncio.gather(*tasks)
+    await released(client, holding)
+    await released(client, await asyncio.wait_for(all_served, 20))
     assert served == list(range(20))
     await client.close()
 
@@ -88,24 +88,28 @@ async def test_a_waiter_whose_session_ends_is_passed_over(fifo: System) -> None:
     await leaving.open()
     holding = await taken(staying, b"k")
     leaving.acquire(b"k", lambda _grant: pytest.fail("nobody is there to be granted anything"))
-    await taken(leaving, b"after-it")
+    await released(leaving, await taken(leaving, b"after-it"))
     await leaving.close()
+    # Sockets that are ready at once are read in any order: after a second answer the end has been seen.
+    for _ in range(2):
+        await released(staying, await taken(staying, b"other"))
     mine = asyncio.ensure_future(taken(staying, b"k"))
+    await asyncio.sleep(0)  # it is asked for before the release
     await released(staying, holding)
-    await released(staying, await asyncio.wait_for(mine, 10))
+    await released(staying, await asyncio.wait_for(mine, 20))
     await staying.close()
 
 
 async def taken(client: Raw, key: bytes) -> Any:
     granted = asyncio.get_running_loop().create_future()
     client.acquire(key, granted.set_result)
-    return await asyncio.wait_for(granted, 10)
+    return await asyncio.wait_for(granted, 20)
 
 
 async def released(client: Raw, grant: Any) -> None:
     done = asyncio.get_running_loop().create_future()
     client.release(grant, lambda: done.set_result(None))
-    await asyncio.wait_for(done, 10)
+    await asyncio.wait_for(done, 20)
 
 
 async def test_a_closed_loop_counts_pairs_and_finds_the_order_kept(fifo: System) -> None:
