@@ -9,7 +9,7 @@ from tests.mutants.planted import FAST, MUTATIONS, Mutation
 
 BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 SEEDS = 100
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
