@@ -11,6 +11,7 @@ from tests.node.fake_shell import Cluster, FakeLink, Machine, formed
 from ticketing.node.link import PeerKind
 from ticketing.node.membership_messages import JoinAnswer, Verdict, encode
 from ticketing.node.settings import OperatorCommand, S
+from ticketing.raft.types import MS
 
 Certify = Callable[[Machine, tuple[str, ...]], None]
 
@@ -142,6 +143,24 @@ def test_a_leader_that_has_moved_is_found_by_a_process_that_knows_its_former_add
     cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
     assert other.logged("dialling the leader where it is said to be") == 1
     assert life.peers.missing() == [], "a place is missed only where it is reached at none of its addresses"
+
+
+def test_where_a_leader_was_said_to_be_counts_only_until_the_members_are_known(certify: Certify) -> None:
+    """Or the host that a place has left since could still pass for it."""
+    cluster = formed()
+    leader, (teller, other) = cluster.leader, cluster.followers
+    place = leader.place.name
+    other.kill()
+    life = other.start()
+    cluster.world.until(lambda: len(life.peers.reachable()) == 2)
+    peer = next(peer for peer in life.peers.reachable() if peer.place == teller.place.name)
+    told = JoinAnswer(life.incarnation, Verdict.NOT_LEADING, "", place, "passing:6225")
+    link = FakeLink(other, "", inbound=True, purpose="peer")
+    other.call(lambda: life.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(told), cluster.world.now_ns))
+    cluster.world.run(MS)
+    assert "passing:6225" in life.addresses_of(place)
+    cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
+    assert "passing:6225" not in life.addresses_of(place)
 
 
 def test_whoever_sits_where_the_leader_is_said_to_be_has_to_prove_itself_like_any_peer(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.node.fake_shell import LATENCY_NS, OWNER, Client, Cluster, formed
 from ticketing.node.settings import Limits, S
 from ticketing.protocol import frames
@@ -244,6 +246,32 @@ def test_a_new_leader_holds_requests_until_its_first_entry_is_applied() -> None:
     target.drops = lambda _place, _kind, _payload: False
     cluster.world.run(200 * MS)
     assert client.word() in ("GL", "LG")
+
+
+@pytest.mark.parametrize("ending", ["release", "cancel"])
+def test_a_release_that_a_new_leader_holds_outlives_its_session(ending: str) -> None:
+    """Whoever releases and closes has said all there is to say: only what waits ends with a session."""
+    cluster = formed()
+    leader = cluster.leader
+    target = cluster.followers[0]
+    client = cluster.connect(target)
+    token = cluster.ask(cluster.connect(leader), frames.encode_q(9, 200, OWNER + 1, b"k"), b"G")[1]
+    assert leader.up.transfer(target.place.name) is None
+    leader.end_turn()
+    cluster.world.until(lambda: target.up.lead is not None)
+    target.drops = lambda _place, kind, _payload: kind == 1
+    said = (
+        frames.encode_release(token, b"k") if ending == "release" else frames.encode_cancel(OWNER + 1, b"k")
+    )
+    client.send(frames.encode_q(9, 200, OWNER + 2, b"other") + said)
+    cluster.world.run(20 * MS)
+    assert target.up.clients.holding
+    hanging_up(cluster, client)
+    target.drops = lambda _place, _kind, _payload: False
+    cluster.world.run(200 * MS)
+    assert target is cluster.leader
+    assert target.up.state is not None
+    assert list(target.up.state.table.held) == []
 
 
 def test_requests_held_beyond_the_bound_are_answered_at_once() -> None:

@@ -35,6 +35,8 @@ SCAN_NS = S // 2
 HELD_SLICE = 1_000
 """Held requests that reach the desk in one turn."""
 _GRANTS = (frames.GRANTED, frames.GRANTED_WAITED)
+_OUTLIVING = (frames.RELEASE, frames.CANCEL)
+"""What was said to free a key stands, also where whoever said it has closed since; what waits ends with its session."""
 ANNOUNCE_SLICE = 500
 """Sessions told of a new leader, or probed, in one turn: each is a write of its own."""
 
@@ -334,7 +336,7 @@ class Clients:
             return False
         for _ in range(min(HELD_SLICE, len(held))):
             session, request, read_ns = held.popleft()
-            if session.ended:
+            if session.ended and request[0] not in _OUTLIVING:
                 continue
             if desk is not None:
                 dispatch(desk, session, [request], read_ns)

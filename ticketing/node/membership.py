@@ -462,16 +462,20 @@ class Membership:
     def targets(self) -> dict[str, str]:
         """Further peer addresses to be dialled: address to place."""
         found = {address: place for address, (place, _until_ns) in self._askers.items()}
-        state = self._node.state
-        if self._leader_at is not None and (state is None or not state.members.records):
-            # Also as a learner, until a snapshot says where the members are.
-            found[self._leader_at.address] = self._leader_at.place
+        at = self._told_leader()
+        if at is not None:
+            found[at.address] = at.place
         return found
 
     def addresses_of(self, place: str) -> list[str]:
         """Where a place is by the word of a member."""
-        at = self._leader_at
+        at = self._told_leader()
         return [at.address] if at is not None and at.place == place else []
+
+    def _told_leader(self) -> LeaderAt | None:
+        """Where a member said that the leader is: also for a learner, until a snapshot says where the members are."""
+        state = self._node.state
+        return self._leader_at if state is None or not state.members.records else None
 
     # --- the lead
 
