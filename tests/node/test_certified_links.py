@@ -37,7 +37,7 @@ def speaks(at: Machine, place: str) -> bool:
     )
 
 
-def moved(cluster: Cluster, place: str, host: str) -> Machine:
+def moved(cluster: Cluster, place: str, host: str, number: int = 77) -> Machine:
     """A machine that is to take a place over from another host, as `node replace --host` prepares it."""
     home = next(machine for machine in cluster.machines if machine.place.name == place)
     addresses = {
@@ -47,9 +47,9 @@ def moved(cluster: Cluster, place: str, host: str) -> Machine:
         known._replace(**addresses) if known.name == place else known for known in home.settings.places
     )
     settings = msgspec.structs.replace(
-        home.settings, places=places, permit="", operator_command=OperatorCommand(command_id="move")
+        home.settings, places=places, permit="", operator_command=OperatorCommand(command_id=f"move {place}")
     )
-    return Machine(cluster.world, settings, 77)
+    return Machine(cluster.world, settings, number)
 
 
 def test_a_process_with_another_places_certificate_is_turned_away_and_both_say_why(certify: Certify) -> None:
@@ -92,6 +92,26 @@ def test_a_place_moves_with_a_certificate_for_its_former_host_too(certify: Certi
     new.end_turn()
     cluster.world.run(2 * S)
     assert speaks(cluster.leader, place)
+
+
+def test_a_place_moves_to_a_host_that_another_place_has_left() -> None:
+    """Nodes that have run all along know both by addresses of their files, which are those of the first day."""
+    cluster = formed()
+    leader, (first, second) = cluster.leader, cluster.followers
+    host = first.place.name
+    spare = moved(cluster, host, "spare")
+    spare.start()
+    cluster.world.until(lambda: first.stopped is not None)
+    first.kill()
+    cluster.settle()
+    new = moved(cluster, second.place.name, host, 78)
+    places = (spare.place if known.name == host else known for known in new.settings.places)
+    new.settings = msgspec.structs.replace(new.settings, places=tuple(places))
+    new.start()
+    cluster.world.until(lambda: second.stopped is not None)
+    cluster.world.until(lambda: new.up.raft is not None and new.up.raft.configuration.is_voter(new.up.raft.me))
+    assert leader is cluster.leader
+    assert new.place.peer == first.place.peer
 
 
 def test_a_place_does_not_move_to_a_host_by_that_hosts_word_alone(certify: Certify) -> None:

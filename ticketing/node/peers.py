@@ -149,16 +149,26 @@ class Peers:
     # --- who is dialled
 
     def set_targets(self, targets: Iterable[tuple[str, str]], now_ns: int) -> None:
-        """(address, place) of everybody who is to be dialled; links to others are hung up."""
+        """(address, place) of everybody who is to be dialled; links to others are hung up.
+
+        A host that one place has left may come to have another: an address whose place has changed is dialled anew,
+        as that of the place that is there now.
+        """
         wanted = dict(targets)
-        for address in [address for address in self._targets if address not in wanted]:
-            target = self._targets.pop(address)
+        expected: dict[str, int | None] = {}
+        for target in list(self._targets.values()):
+            address = target.address
+            if wanted.get(address) == target.place:
+                continue
+            del self._targets[address]
             if target.link is not None:
                 self._shell.hang_up(target.link)
                 self._lost(target, now_ns)
+            expected[address] = target.expected
         for address, place in wanted.items():
             if address not in self._targets:
                 target = Target(address, place, now_ns)
+                target.expected = expected.get(address)
                 self._targets[address] = target
                 self._dial(target, now_ns)
 
