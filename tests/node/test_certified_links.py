@@ -109,7 +109,9 @@ def test_a_place_moves_to_a_host_that_another_place_has_left() -> None:
     new.settings = msgspec.structs.replace(new.settings, places=tuple(places))
     new.start()
     cluster.world.until(lambda: second.stopped is not None)
-    cluster.world.until(lambda: new.up.raft is not None and new.up.raft.configuration.is_voter(new.up.raft.me))
+    cluster.world.until(
+        lambda: new.up.raft is not None and new.up.raft.configuration.is_voter(new.up.raft.me)
+    )
     assert leader is cluster.leader
     assert new.place.peer == first.place.peer
 
