@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+import socket
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,26 +42,19 @@ class Bytes:
 
 
 class Turns:
-    """The loop's part: what was asked for runs when the test says so."""
+    """The shell's part: it says when a flush is over."""
 
     def __init__(self, turn_bytes: int) -> None:
-        self._asked: list[Callable[[], None]] = []
         self.got: list[tuple[str, int]] = []
-        self.intake = Intake(self, turn_bytes)  # type: ignore[arg-type]
-
-    def call_soon(self, what: Callable[[], None]) -> None:
-        self._asked.append(what)
+        self.intake = Intake(turn_bytes)
 
     def source(self, name: str, left: int) -> None:
         self.intake.put_off(Bytes(name, left, self.got))
 
     def turn(self) -> list[tuple[str, int]]:
-        """A flush, and what follows it."""
-        self.intake.next_turn()
+        """A flush, and what follows it at once."""
         self.got.clear()
-        asked, self._asked = self._asked, []
-        for what in asked:
-            what()
+        self.intake.next_turn()
         return self.got.copy()
 
 
@@ -149,6 +145,52 @@ def test_whoever_closes_behind_a_flood_has_it_handed_in_first(
             await door.node.next("ended")
             assert len(data) - before == 100_000
             assert max(most) <= TURN_BYTES
+
+    on_loop(scene())
+
+
+def test_whoever_is_answered_in_every_turn_leaves_the_others_their_share(
+    on_loop: Run, tmp_path: Path
+) -> None:
+    """More ask again and again than a turn takes; what is read first must not always be the same ones."""
+    count, size = 32, TURN_BYTES // 8
+    served = [0] * count
+
+    def ask(port: int) -> None:
+        connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+        selector = selectors.DefaultSelector()
+        for number, connection in enumerate(connections):
+            connection.recv(100)
+            connection.sendall(b"in\n")
+            selector.register(connection, selectors.EVENT_READ, number)
+        left = [size] * count
+        time.sleep(0.2)
+        for connection in connections:
+            connection.sendall(bytes(size))
+        until = time.monotonic() + 5
+        while min(served) < 5 and time.monotonic() < until:
+            for key, _ in selector.select(0.1):
+                connection, number = connections[key.data], key.data
+                left[number] -= len(connection.recv(size))
+                if not left[number]:
+                    served[number] += 1
+                    left[number] = size
+                    connection.sendall(bytes(size))
+        for connection in connections:
+            connection.close()
+
+    async def scene() -> None:
+        async with open_door(tmp_path, limits=ShellLimits(drain_s=0.3, turn_bytes=TURN_BYTES)) as door:
+            node: Any = door.node
+            flush = node.flush
+
+            def slow_flush() -> None:
+                flush()
+                time.sleep(0.003)  # long enough for whoever was answered to ask again
+
+            node.flush = slow_flush
+            await asyncio.to_thread(ask, door.client_port)
+        assert min(served) >= 5, served
 
     on_loop(scene())
 

@@ -304,7 +304,7 @@ class ClientConnections:
         self.limits = limits
         self.log = log
         self.admission = Admission(limits)
-        self.intake = Intake(loop, limits.turn_bytes)
+        self.intake = Intake(limits.turn_bytes)
         self.opening: ClientConnection | None = None
         """The connection whose `Node.session_opened` is running."""
         self.refusals: dict[ClientConnection, None] = {}

@@ -6,7 +6,6 @@ keep the loop from heartbeats, and from everybody else, for as long as they take
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Protocol
 
@@ -30,15 +29,13 @@ class Source(Protocol):
 class Intake:
     """The allowance of the present turn, and those that are behind. Each of them holds one read at most."""
 
-    __slots__ = ("_asked", "_behind", "_loop", "_turn_bytes", "left")
+    __slots__ = ("_behind", "_turn_bytes", "left")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turn_bytes: int) -> None:
-        self._loop = loop
+    def __init__(self, turn_bytes: int) -> None:
         self._turn_bytes = turn_bytes
         self.left = turn_bytes
         """Bytes that may still be handed in before the flush. Below `turn_bytes` only while one is asked for."""
         self._behind: deque[Source] = deque()
-        self._asked = False
 
     def put_off(self, source: Source) -> None:
         """`source` has more than this turn takes. What it may still hand in it does at once: a flush follows."""
@@ -48,14 +45,10 @@ class Intake:
             self._behind.append(source)
 
     def next_turn(self) -> None:
-        """A flush is over."""
+        """A flush is over. Those that are behind come first, before anything else is read: whoever is read and answered
+        in every turn would leave them nothing.
+        """
         self.left = self._turn_bytes
-        if self._behind and not self._asked:
-            self._asked = True
-            self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        self._asked = False
         behind = self._behind
         while behind and self.left > 0:
             source = behind.popleft()

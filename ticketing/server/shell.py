@@ -104,8 +104,8 @@ class AsyncioShell:
         self._node.flush()
         self._arm()
         self.turns.ended()
-        self.clients.intake.next_turn()
         self.peers.next_turn()
+        self.clients.intake.next_turn()
 
     def _arm(self) -> None:
         due_ns = self._node.next_deadline_ns()
