@@ -149,6 +149,35 @@ def test_whoever_closes_behind_a_flood_has_it_handed_in_first(
     on_loop(scene())
 
 
+def test_what_was_read_is_handed_in_though_the_connection_breaks(on_loop: Run, tmp_path: Path) -> None:
+    """Say by a damaged record behind it. Releases may be among it."""
+
+    async def scene() -> None:
+        async with open_door(tmp_path, limits=ShellLimits(drain_s=0.3, turn_bytes=TURN_BYTES)) as door:
+            reader, writer = await dial_client(door)
+            await reader.readline()
+            writer.write(b"in\n")
+            session = await door.node.next("opened")
+            await door.node.next("data")
+            await door.node.next("flush")
+            node: Any = door.node
+            flush = node.flush
+            connection, data = session.io, door.node.data[session]
+
+            def broken() -> None:
+                flush()
+                if connection.behind:
+                    connection.abort()
+
+            node.flush = broken
+            writer.write(bytes(5 * TURN_BYTES))
+            await door.node.next("ended")
+            assert len(data) == 3 + 5 * TURN_BYTES
+            writer.close()
+
+    on_loop(scene())
+
+
 def test_whoever_is_answered_in_every_turn_leaves_the_others_their_share(
     on_loop: Run, tmp_path: Path
 ) -> None:

@@ -94,15 +94,16 @@ class ClientConnection(Connection):
         return bool(self._rest)
 
     def go_on(self, limit: int) -> int:  # noqa: D102
-        piece, self._rest = self._rest[:limit], self._rest[limit:]
-        if self.state is not State.OPEN:
+        session = self.session
+        if session is None or session.ended:
             self._rest = b""
             return 0
-        assert self.transport is not None
-        assert self.session is not None
-        if not self._rest and not self._full:
+        # One that breaks is handed in like any other: it was read before that.
+        piece, self._rest = self._rest[:limit], self._rest[limit:]
+        if not self._rest and not self._full and self.state is State.OPEN:
+            assert self.transport is not None
             self.transport.resume_reading()
-        self.node.session_data(self.session, piece)
+        self.node.session_data(session, piece)
         if self._closed_behind and not self._rest and self.state is State.OPEN:
             super().closed_by_peer()
         return len(piece)
