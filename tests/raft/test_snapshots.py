@@ -114,6 +114,20 @@ def test_the_receiver_s_own_word_serves_as_well_as_the_stream_s_end() -> None:
     assert progress(hand, D).state is Flow.REPLICATE
 
 
+def test_once_its_receiver_follows_a_snapshot_is_no_reason_for_output() -> None:
+    """The log may be kept for it for hours: until it has outgrown what is kept in any case."""
+    hand = with_blank_learner()
+    refuse(hand, D)
+    base = hand.raft.snapshot_base()
+    hand.raft.snapshot_begun(D, base, hand.now)
+    hand.acknowledge(D, match=base.index)
+    hand.propose(b"a")
+    for member in (B, C, D):
+        hand.acknowledge(member)
+    assert progress(hand, D).match == hand.raft.last_index
+    assert not hand.raft.has_output
+
+
 def test_a_broken_stream_leads_to_the_next_one() -> None:
     hand = with_blank_learner()
     refuse(hand, D)

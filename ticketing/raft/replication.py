@@ -254,7 +254,6 @@ class Replication:
                 or progress.next <= last_index
                 or progress.sent_round < round_
                 or progress.rolled_back
-                or progress.pin >= 0
             ):
                 return True
         return bool(self.snapshots_wanted or self.given_up or self.rolled_back)
