@@ -230,6 +230,19 @@ def test_tickets_of_a_former_domain_end_when_the_next_one_has_formed(story: Stor
     story.breaks("N although held")
 
 
+def test_a_cancelled_owner_gets_nothing_until_the_next_domain_has_formed(story: Story) -> None:
+    request = story.asks(0, lease=1)
+    cancel = Request("C", KEY, request.ident, 2, _ns(0.5))
+    story.history.requests.append(cancel)
+    story.answered(cancel, 0.6, "N")
+    copy = Request("Q", KEY, request.ident, 3, _ns(6.0), wait=1, lease=1)
+    story.history.requests.append(copy)
+    story.granted(copy, 6.1, 100)
+    story.breaks("a cancelled owner gets nothing")
+    story.history.domains = [(1, T0), (100, _ns(5))]
+    story.history.check()
+
+
 def test_a_domain_that_knows_a_former_ones_tickets_is_found(story: Story) -> None:
     hold = story.granted(story.asks(0, lease=250), 0.1, 7)
     story.history.domains = [(1, T0), (100, _ns(5))]
