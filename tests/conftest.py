@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,3 +17,18 @@ def _bytecode_for_children() -> Iterator[None]:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(Path(tempfile.gettempdir()) / "ticketing-tests-bytecode"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_for_children() -> Iterator[None]:
+    """A test run in the background of a script, or under nohup, ignores these, and so would all that tests start."""
+    ignored = [
+        number
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+        if signal.getsignal(number) is signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

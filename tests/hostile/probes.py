@@ -127,8 +127,10 @@ class Neighbour:
         await until(later, "the neighbour goes on", 30.0)
 
     def between(self, start: float, end: float) -> Latencies:
+        """What was under way then, and the first that began afterwards: the span can be shorter than a pause."""
         self._read()
         during = [seen for seen in self._seen if seen[0] < end and seen[0] + seen[1] / 1000 > start]
+        during += [seen for seen in self._seen if seen[0] >= end][:1]
         took = sorted(seen[1] for seen in during) or [0.0]
         errors = tuple(seen[2] for seen in during if seen[2] is not None)
         return Latencies(len(during), took[len(took) // 2], took[int(len(took) * 0.95)], took[-1], errors)
