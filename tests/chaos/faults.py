@@ -385,9 +385,11 @@ def _copy(source: Path, target: Path) -> None:
 
 
 async def few_files(nemesis: Nemesis, fault: Fault) -> None:
-    """A node that may open (almost) nothing more."""
+    """A node that may open (almost) nothing more. Who is no member yet cannot keep its record, and ends saying so."""
     machine = nemesis.victim(fault)
-    await _limited(nemesis, machine, fault.for_s, lambda: machine.limit_files(fault.facts["room"]))
+    votes = nemesis.cluster.votes(machine)
+    with contextlib.nullcontext() if votes else machine.may_end("cannot keep its record"):
+        await _limited(nemesis, machine, fault.for_s, lambda: machine.limit_files(fault.facts["room"]))
 
 
 async def little_memory(nemesis: Nemesis, fault: Fault) -> None:

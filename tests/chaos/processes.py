@@ -1,7 +1,7 @@
 """How the processes of a run are started: in a session of their own, ended with the run, and served first.
 
 What else the machine does must not look like a fault of the cluster: its own elections would hide those that the
-nemesis causes. All of a run together takes about half of one core.
+nemesis causes. All of a run together takes about a third of one core.
 """
 
 from __future__ import annotations
