@@ -328,9 +328,8 @@ class Raft:
         lead = self._election.lead
         if lead is None or lead.transfer is not None:
             return 0, 0
-        settings = self._replica.settings
-        all_room = settings.uncommitted_bytes_max - self._replica.uncommitted_bytes() - ENTRY_OVERHEAD
-        room = max(0, all_room - settings.uncommitted_bytes_reserved)
+        all_room = lead.room(reserved=True) - ENTRY_OVERHEAD
+        room = max(0, all_room - self._replica.settings.uncommitted_bytes_reserved)
         return room, max(0, all_room) - room
 
     def propose(self, data: bytes, now_ns: int, *, decoded: object = None, reserved: bool = False) -> int:
