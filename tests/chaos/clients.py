@@ -9,36 +9,30 @@ import time
 from pathlib import Path
 
 from tests.chaos.network import Network
-from tests.chaos.processes import start
+from tests.chaos.processes import Supervised, start
 from tests.e2e.cluster import PROJECT, environment
 
 FINISH_S = 40.0
 """The longest wait, the longest lease, and what the library takes to close."""
 
 
-class Client:
+class Client(Supervised):
     """One machine's program."""
 
     def __init__(
         self, name: str, folder: Path, network: Network, client_file: Path, dsn: str, seed: int
     ) -> None:
+        super().__init__()
         self.name = name
         self.network = network
         self.address = network.address(name)
-        self.paused = False
-        self.wanted = False
         self.files: list[Path] = []
         self.faults: list[str] = []
         self._folder = folder
         self._client_file = client_file
         self._dsn = dsn
         self._seed = seed
-        self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     @property
     def _errors(self) -> Path:
@@ -79,18 +73,6 @@ class Client:
             self._process.kill()
             self._process.wait(10)
 
-    def pause(self) -> None:
-        if self.running:
-            assert self._process is not None
-            self._process.send_signal(signal.SIGSTOP)
-            self.paused = True
-
-    def resume(self) -> None:
-        if self.running and self.paused:
-            assert self._process is not None
-            self._process.send_signal(signal.SIGCONT)
-        self.paused = False
-
     def tell_to_finish(self) -> None:
         """It takes nothing new, gives everything back and ends."""
         self.wanted = False
@@ -110,11 +92,3 @@ class Client:
         if status:
             said = self._errors.read_text(errors="replace")[-2000:]
             self.faults.append(f"{self.name} ended with status {status}:\n{said}")
-
-    def end(self) -> None:
-        """Whatever it does, it is over."""
-        self.wanted = False
-        if self._process is not None:
-            if self._process.poll() is None:
-                self._process.kill()
-            self._process.wait(10)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import resource
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.network import Network
-from tests.chaos.processes import start
+from tests.chaos.processes import Supervised, start
 from tests.e2e.cluster import COMMAND, environment
 from tests.operations.machines import faked_wall_clock, forget_faked_clock
 from tests.operations.needs import faketime_library
@@ -40,18 +38,16 @@ class Ending(NamedTuple):
     at: float
 
 
-class Machine:
+class Machine(Supervised):
     """One host. `place` is what its service fills, None for a spare host."""
 
     def __init__(self, name: str, folder: Path, network: Network) -> None:
+        super().__init__()
         self.name = name
         self.folder = folder
         self.network = network
         self.address = network.address(name)
         self.place: str | None = None
-        self.paused = False
-        self.wanted = False
-        """The supervisor starts it again when it ends."""
         self.causes: list[str] = []
         """What has been done to the present process that may end it."""
         self.offset_s = 0.0
@@ -64,7 +60,6 @@ class Machine:
         self.limited = False
         """A limit that keeps it from serving as it should is in force."""
         self.lives = 0
-        self._process: subprocess.Popen[bytes] | None = None
         self._ended_at: float | None = None
         self._clock = folder / "clock"
         folder.mkdir(parents=True)
@@ -82,10 +77,6 @@ class Machine:
         """The folder of the node."""
         assert self.place is not None
         return self.folder / self.place
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
@@ -171,27 +162,9 @@ class Machine:
             self.causes.append(cause)
             self._process.send_signal(number)
 
-    def pause(self) -> None:
-        """SIGSTOP."""
-        if self.running:
-            assert self._process is not None
-            self._process.send_signal(signal.SIGSTOP)
-            self.paused = True
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        if self.running and self.paused:
-            assert self._process is not None
-            self._process.send_signal(signal.SIGCONT)
-        self.paused = False
-
     def end(self) -> None:
-        """Whatever it does, it is over."""
-        self.wanted = False
+        super().end()
         if self._process is not None:
-            if self._process.poll() is None:
-                self._process.kill()
-            self._process.wait(10)
             forget_faked_clock(self._process.pid)
 
     # --- clocks and limits

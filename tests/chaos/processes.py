@@ -1,4 +1,4 @@
-"""How the processes of a run are started: in a session of their own, ended with the run, and served first.
+"""The processes of a run: in a session of their own, ended with the run, served first; and the life that all lead.
 
 What else the machine does must not look like a fault of the cluster: its own elections would hide those that the
 nemesis causes. All of a run together takes about a third of one core.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,3 +54,39 @@ def served_first() -> None:
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(NICE))
+
+
+class Supervised:
+    """What is struck and started anew: one process at a time."""
+
+    def __init__(self) -> None:
+        self.paused = False
+        self.wanted = False
+        """Whoever supervises starts it again when it ends."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.running:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGSTOP)
+            self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.running and self.paused:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGCONT)
+        self.paused = False
+
+    def end(self) -> None:
+        """Whatever it does, it is over."""
+        self.wanted = False
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait(10)
