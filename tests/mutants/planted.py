@@ -233,7 +233,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # --- the lead of a node
     Mutation(
         "serves-before-own-entry",
-        "ticketing/node/node.py",
+        "ticketing/node/leading.py",
         "serving = raft.confirmed and state.applied_term == raft.term and not quarantine",
         "serving = raft.confirmed and not quarantine",
         "a new leader serves before the first entry of its term is applied",

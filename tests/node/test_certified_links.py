@@ -178,11 +178,13 @@ def test_where_a_leader_was_said_to_be_counts_only_until_the_members_are_known(c
     peer = next(peer for peer in life.peers.reachable() if peer.place == teller.place.name)
     told = JoinAnswer(life.incarnation, Verdict.NOT_LEADING, "", place, "passing:6225")
     link = FakeLink(other, "", inbound=True, purpose="peer")
-    other.call(lambda: life.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(told), cluster.world.now_ns))
+    other.call(
+        lambda: life.traffic.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(told), cluster.world.now_ns)
+    )
     cluster.world.run(MS)
-    assert "passing:6225" in life.addresses_of(place)
+    assert "passing:6225" in life.traffic.addresses_of(place)
     cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
-    assert "passing:6225" not in life.addresses_of(place)
+    assert "passing:6225" not in life.traffic.addresses_of(place)
 
 
 def test_whoever_sits_where_the_leader_is_said_to_be_has_to_prove_itself_like_any_peer(
@@ -199,7 +201,9 @@ def test_whoever_sits_where_the_leader_is_said_to_be_has_to_prove_itself_like_an
     peer = next(peer for peer in life.peers.reachable() if peer.place == teller.place.name)
     lie = JoinAnswer(life.incarnation, Verdict.NOT_LEADING, "", leader.place.name, "stray:6225")
     link = FakeLink(other, "", inbound=True, purpose="peer")
-    other.call(lambda: life.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(lie), cluster.world.now_ns))
+    other.call(
+        lambda: life.traffic.peer_message(peer, link, PeerKind.MEMBERSHIP, encode(lie), cluster.world.now_ns)
+    )
     cluster.world.until(lambda: life.raft is not None and life.raft.configuration.is_voter(life.raft.me))
     refused = [facts for _, event, facts in other.lines if event == "peer link refused"]
     assert {(facts["remote"], facts["reason"]) for facts in refused} == {("stray:6225", "wrong_secret")}

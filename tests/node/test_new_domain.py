@@ -102,12 +102,12 @@ def test_a_half_formed_process_takes_only_its_own_domain_for_formed() -> None:
     assert second.up.raft is None
     peer = next(peer for peer in second.up.peers.reachable() if peer.place == first.place.name)
     word = messages.encode(messages.StaleTerm(3))
-    second.call(lambda: second.up._raft_message(peer, b"another." + word, cluster.world.now_ns))
+    second.call(lambda: second.up.traffic._raft_message(peer, b"another." + word, cluster.world.now_ns))
     cluster.world.run(0)
     assert second.up.raft is None
     assert first.up.state is not None
     domain = bytes.fromhex(first.up.state.domain.domain_id)
-    second.call(lambda: second.up._raft_message(peer, domain + word, cluster.world.now_ns))
+    second.call(lambda: second.up.traffic._raft_message(peer, domain + word, cluster.world.now_ns))
     cluster.world.run(0)
     assert second.up.state is not None
     assert second.up.state.domain.domain_id == first.up.state.domain.domain_id

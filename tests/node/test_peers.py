@@ -117,7 +117,7 @@ def test_nodes_that_start_one_after_the_other_do_not_wait_for_a_back_off_or_the_
 def test_a_member_that_lies_loses_its_link_and_stops_nobody() -> None:
     cluster = formed()
     leader, follower = cluster.leader, cluster.followers[0]
-    raft, tag = leader.up.raft, bytes.fromhex(leader.up.facts().domain)
+    raft, tag = leader.up.raft, bytes.fromhex(leader.up.traffic.facts().domain)
     assert raft is not None
     lies: list[messages.Message] = [
         messages.AppendReply(raft.term, 1, raft.last_index + 1, raft.last_index + 1),

@@ -165,17 +165,17 @@ def send_snapshot(to: Machine, sender: Machine, message: snapshots.Begin) -> Non
     node.turn()
     link.logic = LinkState(None, sender.world.now_ns)
     node.peers._snapshots[link] = None
-    host = node.snapshot_link_up
+    host = node.traffic.snapshot_link_up
 
     def up(peer: object, at: object) -> None:
         del peer, at
         for part in (message, snapshots.End()):
             sender.send(link, encode_frame(PeerKind.SNAPSHOT, snapshots.encode(part)))
 
-    node.snapshot_link_up = up  # type: ignore[assignment,method-assign]
+    node.traffic.snapshot_link_up = up  # type: ignore[assignment,method-assign]
     sender.end_turn()
     sender.world.run(100 * MS)
-    node.snapshot_link_up = host  # type: ignore[method-assign]
+    node.traffic.snapshot_link_up = host  # type: ignore[method-assign]
 
 
 def test_a_snapshot_with_members_that_cannot_be_read_closes_its_link_and_nothing_more() -> None:

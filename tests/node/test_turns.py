@@ -53,7 +53,7 @@ def test_a_lead_that_ends_within_a_turn_decides_nothing_more_in_it() -> None:
     assert session is not None
     assert node.raft is not None
     link = next(link for link in leader.links if link.inbound and link.logic.peer is not None)
-    later = node._domain_tag + messages.encode(messages.StaleTerm(node.raft.term + 1))
+    later = node.domain_tag + messages.encode(messages.StaleTerm(node.raft.term + 1))
     node.link_data(link, encode_frame(PeerKind.RAFT, later))
     node.session_data(session, frames.encode_q(0, 9, OWNER + 1, b"k"))
     assert node.lead is None  # though the turn goes on
@@ -74,7 +74,7 @@ def test_a_stop_between_the_reading_and_the_end_of_a_turn_is_a_gap_as_well() -> 
     cluster.world.now_ns += 450 * MS
     written = client.written
     leader.end_turn()
-    assert node.gaps == 1
+    assert node.loop_turn.gaps == 1
     assert client.written == written
 
 
@@ -172,7 +172,7 @@ def test_work_left_over_by_a_tick_goes_on_at_once() -> None:
     cluster = formed()
     node = cluster.leader.up
     node.turn()
-    node._work_left = True
+    node.loop_turn.work_left = True
     node.flush()
     assert node.next_deadline_ns() - cluster.world.now_ns <= 2 * MS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tests.sim.shell import SimShell
+from ticketing.node.loop_turn import LoopTurn
 from ticketing.node.node import Node
 from ticketing.node.settings import NodeSettings
 from ticketing.raft.core import Output
@@ -29,15 +30,23 @@ class Observer(Protocol):
         ...
 
 
+class ObservedTurn(LoopTurn):
+    """What Raft tells the node to do, shown before and after."""
+
+    def __init__(self, node: Node, now_ns: int, process: Process, observer: Observer) -> None:
+        super().__init__(node, now_ns)
+        self._process = process
+        self._observer = observer
+
+    def carry_out(self, output: Output, now_ns: int) -> None:
+        self._observer.carrying_out(self._process, output)
+        super().carry_out(output, now_ns)
+        self._observer.carried_out(self._process)
+
+
 class ObservedNode(Node):
     """See the module. It changes nothing."""
 
     def __init__(self, settings: NodeSettings, shell: SimShell, process: Process, observer: Observer) -> None:
-        self._process = process
-        self._observer = observer
         super().__init__(settings, shell)
-
-    def _carry_out(self, output: Output, now_ns: int) -> None:
-        self._observer.carrying_out(self._process, output)
-        super()._carry_out(output, now_ns)
-        self._observer.carried_out(self._process)
+        self.loop_turn = ObservedTurn(self, self.loop_turn.seen_ns, process, observer)

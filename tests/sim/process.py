@@ -129,7 +129,7 @@ class Process:
     def _look_for_doubt(self) -> None:
         """A leader that stood still for so long may have been followed by another one."""
         node = self.node
-        if self.clock.elapsed_ns() - node._seen_ns > DOUBT_NS:
+        if self.clock.elapsed_ns() - node.loop_turn.seen_ns > DOUBT_NS:
             raft = node.raft
             if raft is not None and raft.role is Role.LEADER:
                 self.doubtful_term = raft.term

@@ -163,7 +163,7 @@ class Departure:
         """A message about leave."""
         node = self._node
         raft = node.raft
-        sender = node.member_of(peer)
+        sender = node.traffic.member_of(peer)
         if raft is None or sender is None:
             return
         if isinstance(message, LeaveAsk):

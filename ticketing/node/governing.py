@@ -100,7 +100,7 @@ class Governing:
             case Tell():
                 node.peers.send(action.incarnation, PeerKind.MEMBERSHIP, encode(action.message))
             case Transfer():
-                refusal = node.transfer_to(action.target, now_ns)
+                refusal = node.leading.transfer_to(action.target, now_ns)
                 node.shell.log("audit", action.audit, refused=refusal)
             case Done():
                 node.shell.log("audit", action.audit)

@@ -206,7 +206,7 @@ class Membership:
             self.governing.step(now_ns)
         if self._askers and any(until_ns < now_ns for _, until_ns in self._askers.values()):
             self._askers = {address: asker for address, asker in self._askers.items() if asker[1] >= now_ns}
-            node.set_targets()
+            node.traffic.set_targets()
         raft, state = node.raft, node.state
         if raft is not None and state is not None and forming is not None:
             if raft.configuration.is_voter(raft.me) and not self._voted:
@@ -270,7 +270,7 @@ class Membership:
                 self.departure.end(status, reason)
             case LeaderAt() as told:
                 self._leader_at = told
-                node.set_targets()
+                node.traffic.set_targets()
                 node.shell.log(
                     "info",
                     "dialling the leader where it is said to be",
@@ -416,7 +416,8 @@ class Membership:
             if own and (message.node_id, message.incarnation) == node.member:
                 self.told_removed(message.why)
         elif isinstance(message, JoinApplied):
-            if self.governing is not None and peer.facts.incarnation == node.incarnation_of(message.node_id):
+            speaks = node.traffic.incarnation_of(message.node_id)
+            if self.governing is not None and peer.facts.incarnation == speaks:
                 self.governing.replacement.applied(message.node_id, message.applied_index)
         elif message.incarnation == peer.facts.incarnation and message.place == peer.place:
             if link.certifies(message.peer):
@@ -431,7 +432,7 @@ class Membership:
                 )
         elif self.governing is not None and message.place == node.settings.place:
             # Passed on by a voter: an operator's process for our own place, which has no link to us.
-            sender = node.member_of(peer)
+            sender = node.traffic.member_of(peer)
             if sender is not None and self.governing.facts().configuration.is_voter(sender):
                 self.governing.asked_to_join(message, now_ns)
 
@@ -442,7 +443,7 @@ class Membership:
             known = ask.peer in self._askers
             self._askers[ask.peer] = (ask.place, now_ns + ASKER_NS)
             if not known:
-                node.set_targets()
+                node.traffic.set_targets()
         answer: JoinAnswer | JoinTaken
         if node.state is None:
             answer = not_leading(ask, None)
@@ -501,7 +502,7 @@ class Membership:
                 target = member
         if target is None:
             return "no_such_voter" if place is not None else "no_other_voter"
-        return node.transfer_to(target, now_ns)
+        return node.leading.transfer_to(target, now_ns)
 
     def status(self) -> dict[str, Any]:
         """How it stands with this process's membership, for people: a line, and what is missing."""

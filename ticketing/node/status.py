@@ -54,7 +54,7 @@ def status(node: Node) -> dict[str, Any]:
             "formats": node.peers.formats(),
             **node.peers.counters,
         },
-        "loop": {"gaps": node.gaps, "foreign_messages": node.foreign_messages},
+        "loop": {"gaps": node.loop_turn.gaps, "foreign_messages": node.traffic.foreign_messages},
         "counters": dict(node.clients.counters),
         "clock": clock(node, now_ns, wall_ns),
         "raft": None,
@@ -194,7 +194,7 @@ def clock_gate(node: Node) -> str:
     """`open`, `closed`, or `unknown` without membership: where grants may be made, or could if this node led."""
     if node.settings.standalone:
         return "open"
-    inside = node.inside(*read_together(node.shell.elapsed_ns, node.shell.wall_ns))
+    inside = node.traffic.inside(*read_together(node.shell.elapsed_ns, node.shell.wall_ns))
     return "unknown" if inside is None else "open" if inside else "closed"
 
 

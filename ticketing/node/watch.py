@@ -162,9 +162,9 @@ class Watch:
         before, self._counts = self._counts, counts
         _say_rises(node, "lock", _DONE, counts, before)
         _say_rises(node, "overload", (*_OVERLOADS, *_CLIENT_OVERLOADS), counts, before)
-        if node.gaps != self._gaps:
-            self._gaps = node.gaps
-            node.events.add("overload", what="loop", gaps=node.gaps)
+        if node.loop_turn.gaps != self._gaps:
+            self._gaps = node.loop_turn.gaps
+            node.events.add("overload", what="loop", gaps=node.loop_turn.gaps)
         sessions = (node.clients.ready_count, node.clients.opening_count)
         if sessions != self._sessions:
             self._sessions = sessions
