@@ -15,7 +15,8 @@ import pytest
 
 from tests.server.certificates import Authority
 from tests.server.scripted import Door, dial_client, open_door
-from ticketing.server.intake import SHARE_BYTES, Intake
+from ticketing.server.clients import ClientConnection
+from ticketing.server.intake import LEAST_BYTES, SHARE_BYTES, Intake
 from ticketing.server.settings import ShellLimits, TlsFiles
 
 Run = Callable[[Any], Any]
@@ -44,9 +45,9 @@ class Bytes:
 class Turns:
     """The shell's part: it says when a flush is over."""
 
-    def __init__(self, turn_bytes: int) -> None:
+    def __init__(self, turn_bytes: int, held_bytes: int = 1 << 20) -> None:
         self.got: list[tuple[str, int]] = []
-        self.intake = Intake(turn_bytes)
+        self.intake = Intake(turn_bytes, held_bytes)
 
     def source(self, name: str, left: int) -> None:
         self.intake.put_off(Bytes(name, left, self.got))
@@ -84,6 +85,16 @@ def test_one_that_is_over_costs_the_others_nothing() -> None:
     turns.source("b", 5)
     gone.left = 0
     assert turns.turn() == [("gone", 0), ("b", 5)]
+
+
+def test_while_enough_are_behind_a_read_brings_little() -> None:
+    turns = Turns(1, 3 * SHARE_BYTES)
+    for name in "abc":
+        assert len(turns.intake.room) == SHARE_BYTES
+        turns.source(name, 2)
+    assert len(turns.intake.room) == LEAST_BYTES
+    turns.turn()
+    assert len(turns.intake.room) == SHARE_BYTES
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -170,10 +181,56 @@ def test_what_was_read_is_handed_in_though_the_connection_breaks(on_loop: Run, t
                     connection.abort()
 
             node.flush = broken
-            writer.write(bytes(5 * TURN_BYTES))
+            writer.write(bytes(3 * TURN_BYTES))
             await door.node.next("ended")
-            assert len(data) == 3 + 5 * TURN_BYTES
+            assert len(data) == 3 + 3 * TURN_BYTES
             writer.close()
+
+    on_loop(scene())
+
+
+def test_what_is_held_back_of_many_is_bounded_together(
+    on_loop: Run, tmp_path: Path, tls: tuple[TlsFiles | None, ssl.SSLContext | None]
+) -> None:
+    """Full reads of a few, and a little of each of the others. TLS adds what completes a record."""
+    count, full_reads, sent = 24, 4, 200_000
+
+    async def scene() -> None:
+        files, context = tls
+        held_bytes = full_reads * SHARE_BYTES
+        limits = ShellLimits(drain_s=0.3, turn_bytes=TURN_BYTES, held_bytes=held_bytes)
+        async with open_door(tmp_path, tls=files, limits=limits) as door:
+            node: Any = door.node
+            flush, most = node.flush, [0, 0]
+            connections: list[ClientConnection] = []
+            data: list[bytearray] = []
+
+            def measured() -> None:
+                node._echo.clear()
+                held = [len(connection._rest) for connection in connections]
+                most[:] = max(most[0], *held), max(most[1], sum(held))
+                flush()
+
+            writers = []
+            for _ in range(count):
+                reader, writer = await dial_client(door, tls=context)
+                await reader.readline()
+                writer.write(b"in\n")
+                session = await door.node.next("opened")
+                await door.node.next("data")
+                connections.append(session.io)
+                data.append(door.node.data[session])
+                writers.append(writer)
+            node.flush = measured
+            for writer in writers:
+                writer.write(bytes(sent))
+            while not all(len(got) == 3 + sent for got in data):
+                await door.node.next("flush")
+            record = 0 if context is None else SHARE_BYTES
+            assert most[0] <= SHARE_BYTES + record
+            assert SHARE_BYTES < most[1] <= held_bytes + count * (LEAST_BYTES + record)
+            for writer in writers:
+                writer.close()
 
     on_loop(scene())
 

@@ -23,8 +23,8 @@ RETRY_S = 0.25
 """How soon silent handshakes are looked at again while others wait."""
 
 
-class ClientConnection(Connection):
-    """One client. `session` exists from when TLS is done; the session hot path is `data_received`."""
+class ClientConnection(Connection, asyncio.BufferedProtocol):
+    """One client. `session` exists from when TLS is done; the session hot path is `buffer_updated`."""
 
     __slots__ = (
         "_closed_behind",
@@ -69,11 +69,15 @@ class ClientConnection(Connection):
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(limits.handshake_s, self._overdue)
         """The deadline for authenticating; after that, the one of a full write buffer."""
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, D102
+        return self.clients.intake.room
+
+    def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
+        data = bytes(self.clients.intake.room[:nbytes])
         if self.admitted and self._tls is None and self.state is State.OPEN:
             self._hand_in(data)
         else:
-            super().data_received(data)
+            self.data_received(data)
 
     def _hand_in(self, data: bytes) -> None:
         intake = self.clients.intake
@@ -255,8 +259,10 @@ class ClientConnection(Connection):
             self.session = None
             session.io = GONE
             if self._rest:
-                # It was read before the end: releases may be among it.
+                # It was read before the end: releases may be among it. At once, since the answers to it must not be
+                # written before the node knows that nobody is there; the others get so much less in this turn.
                 rest, self._rest = self._rest, b""
+                self.clients.intake.left -= len(rest)
                 self.node.session_data(session, rest)
             self.node.session_ended(session, by_timeout=died_of_silence(exc))
 
@@ -305,7 +311,7 @@ class ClientConnections:
         self.limits = limits
         self.log = log
         self.admission = Admission(limits)
-        self.intake = Intake(limits.turn_bytes)
+        self.intake = Intake(limits.turn_bytes, limits.held_bytes)
         self.opening: ClientConnection | None = None
         """The connection whose `Node.session_opened` is running."""
         self.refusals: dict[ClientConnection, None] = {}

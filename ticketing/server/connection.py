@@ -36,9 +36,9 @@ class State(IntEnum):
     """`lost` was called."""
 
 
-class Connection(asyncio.Protocol):
-    """Base of client and peer connections. The hooks at the end are called by the loop, never from a call
-    into here.
+class Connection(asyncio.BaseProtocol):
+    """Base of client, peer and admin connections: an `asyncio.Protocol`, which a subclass may make a buffered one.
+    The hooks at the end are called by the loop, never from a call into here.
     """
 
     __slots__ = ("_drain_s", "_drain_timer", "_loop", "_tls", "_water", "state", "transport")

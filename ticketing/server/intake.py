@@ -2,6 +2,11 @@
 
 One wake-up of the loop can find megabytes in the sockets: tens of thousands of requests. Handed in together they would
 keep the loop from heartbeats, and from everybody else, for as long as they take.
+
+What is read and has to wait is held here, and a connection is not read while it holds any. So what all of them hold
+is bounded by how much one read may bring: `held_bytes`, and `LEAST_BYTES` a connection beyond them; TLS adds the
+record that a read may complete. Each can always be read, if only in small pieces: nobody waits for others to be worked
+off before its bytes are even looked at.
 """
 
 from __future__ import annotations
@@ -10,7 +15,9 @@ from collections import deque
 from typing import Protocol
 
 SHARE_BYTES = 16 * 1024
-"""Of one connection in its turn, where several are behind."""
+"""Of one connection in its turn, where several are behind; what one read brings at most."""
+LEAST_BYTES = 1024
+"""What one read brings while those behind hold all that they may."""
 
 
 class Source(Protocol):
@@ -29,12 +36,19 @@ class Source(Protocol):
 class Intake:
     """The allowance of the present turn, and those that are behind. Each of them holds one read at most."""
 
-    __slots__ = ("_behind", "_turn_bytes", "left")
+    __slots__ = ("_behind", "_full_reads", "_least", "_turn_bytes", "_whole", "left", "room")
 
-    def __init__(self, turn_bytes: int) -> None:
+    def __init__(self, turn_bytes: int, held_bytes: int) -> None:
         self._turn_bytes = turn_bytes
+        self._full_reads = max(1, held_bytes // SHARE_BYTES)
+        """How many may be behind with a full read each."""
+        self._whole = memoryview(bytearray(SHARE_BYTES))
+        self._least = self._whole[:LEAST_BYTES]
+        self.room = self._whole
+        """Where the next read of any connection goes; what it brings is taken out before there is another one."""
         self.left = turn_bytes
-        """Bytes that may still be handed in before the flush. Below `turn_bytes` only while one is asked for."""
+        """Bytes that may still be handed in before the flush. Below `turn_bytes` only while one is asked for; below 0
+        where connections ended with a rest."""
         self._behind: deque[Source] = deque()
 
     def put_off(self, source: Source) -> None:
@@ -43,6 +57,8 @@ class Intake:
             self.left -= source.go_on(self.left)
         if source.behind:
             self._behind.append(source)
+            if len(self._behind) >= self._full_reads:
+                self.room = self._least
 
     def next_turn(self) -> None:
         """A flush is over. Those that are behind come first, before anything else is read: whoever is read and answered
@@ -55,3 +71,5 @@ class Intake:
             self.left -= source.go_on(min(self.left, SHARE_BYTES))
             if source.behind:
                 behind.append(source)
+        if len(behind) < self._full_reads:
+            self.room = self._whole

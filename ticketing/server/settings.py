@@ -33,6 +33,8 @@ class ShellLimits(msgspec.Struct, frozen=True, kw_only=True):
     refusal_delay_s: float = 1.0
     turn_bytes: int = 64 * 1024
     """What clients send that reaches the node in one turn: some 1,400 requests, a few milliseconds."""
+    held_bytes: int = 32 * 1024 * 1024
+    """What clients have sent beyond that, read and held back in full reads; past it, a read brings a kilobyte."""
     write_buffer: int = 256 * 1024
     slow_consumer_s: float = 5.0
     drain_s: float = 1.0
