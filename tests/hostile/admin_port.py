@@ -12,6 +12,8 @@ from tests.hostile.tls_door import client_hello
 
 OPERATOR_S = 10.0
 """An operator is answered within this time whatever strangers do."""
+REFUSED_S = 1.0
+"""A wrong token is answered after this time."""
 TRICKS = (
     "/v1/status",
     "//livez",
@@ -68,7 +70,9 @@ async def without_token(target: Target, seconds: float) -> str:
         answer = await ask(target, head("/v1/status", token), SOURCES[number % len(SOURCES)])
         assert answer.split()[1:2] in ([b"401"], []), answer
 
+    began = time.monotonic()
     tries = await for_seconds(seconds, 40, once)
+    assert tries <= 40 * (int((time.monotonic() - began) / REFUSED_S) + 1), "a wrong token is answered late"
     took = await operator_is_served(target)
     return f"{len(TRICKS)} paths, {tries} wrong tokens in {seconds:g} s, an operator was answered in {took:.2f} s"
 

@@ -1,14 +1,15 @@
 """All bounds of the hostile cases, in one place: what a node may cost and what its other clients may feel.
 
 Memory is what the process's resident set may rise above what it was before the case, in MiB, at its peak. Most cases
-have the general bound; the others say why they have another.
+have the general bound; the others say why they have another. A bound is what the design allows, and above all that was
+measured on a calm machine and on a busy one (docs/hostile.md).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-MEMORY_MIB = 24
+MEMORY_MIB = 12
 """The door: 512 connections with at most 4 KiB of ours and some KiB of objects each, log lines on their way, and what
 the allocator keeps."""
 
@@ -19,25 +20,31 @@ class Memory(NamedTuple):
 
 
 MEMORY = {
-    "tls: a first record without end": Memory(
-        32, "one read of up to 256 KiB, given back at once, beside the door's"
-    ),
-    "tls: handshakes that stall": Memory(48, "512 handshakes begun: OpenSSL keeps some 50 KiB each"),
-    "tls: a flood of handshakes": Memory(48, "as many as the door holds: OpenSSL keeps some 50 KiB each"),
-    "session: never reads": Memory(32, "8 sessions: a write buffer of 256 KiB and one read's answers each"),
+    "tls: a first record without end": Memory(4, "what is kept of each is 4 KiB"),
+    "tls: a flood of handshakes": Memory(24, "as many as the door holds: OpenSSL keeps some 50 KiB each"),
+    "peer: a flood of handshakes": Memory(16, "64 handshakes begun: OpenSSL keeps some 50 KiB each"),
     "session: a flood of requests": Memory(
-        64, "four sessions' reads of 256 KiB as requests, until a majority answers"
+        32,
+        "16 MiB of entries until a majority answers, four sessions' answers of 256 KiB and what they stand in",
     ),
-    "peer: a liar with the secret": Memory(32, "frames of up to 4 MiB each"),
-    "admin: events that are never read": Memory(24, "16 readers, 64 KiB each"),
-    "waiting cases together": Memory(64, "the doors of all three ports full at once, TLS handshakes begun"),
+    "peer: a liar with the secret": Memory(16, "a frame of up to 4 MiB, as bytes and as what is read of it"),
+    "waiting cases together": Memory(
+        32, "the doors of all three ports full at once, TLS handshakes begun, 4 sessions' answers of 256 KiB"
+    ),
 }
 
-LATENCY_RATIO = 20.0
-LATENCY_FLOOR_MS = 1_500.0
+TURN_CPU_MS = 100.0
+"""What the node's loop was kept from its sockets by one turn, in processor time of its thread, so that it says the same
+on any machine. An eighth of the time after which a leader that hears nothing steps down: no case costs a lead."""
+
+LATENCY_RATIO = 10.0
+LATENCY_FLOOR_MS = 600.0
+FLOOD_FLOOR_MS = 1_200.0
+FLOODS = frozenset(("session: a flood of requests",))
 """The neighbours' acquire at the 95th percentile: at most the ratio times that without attack, plus the floor. The
 attackers themselves run on the same few cores as the node and the neighbours, and so may the rest of a test run: the
-bound tells service from starvation, the measured figures tell how much."""
+bound tells service from starvation, the measured figures tell how much. Sessions that send without end are heard in
+turn with the neighbour, and what they cost beside the node's own time is the machine's."""
 
 SLOWEST_MS = 9_000.0
 """No acquire of a neighbour waits longer, and none fails. On a machine of its own it is a tenth; where other programs
@@ -63,8 +70,9 @@ def memory_of(case: str) -> Memory:
     return MEMORY.get(case, Memory(MEMORY_MIB, "the general bound"))
 
 
-def latency_bound_ms(without_attack_ms: float) -> float:
-    return LATENCY_RATIO * without_attack_ms + LATENCY_FLOOR_MS
+def latency_bound_ms(case: str, without_attack_ms: float) -> float:
+    floor_ms = FLOOD_FLOOR_MS if case in FLOODS else LATENCY_FLOOR_MS
+    return LATENCY_RATIO * without_attack_ms + floor_ms
 
 
 def log_lines_max(lasted_s: float) -> int:

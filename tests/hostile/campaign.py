@@ -8,6 +8,7 @@ import traceback
 from collections import Counter
 from typing import Any, NamedTuple
 
+from tests.e2e.cluster import told_status
 from tests.e2e.waiting import until
 from tests.hostile import admin_port, certificates, client_port, peer_port, tls_door
 from tests.hostile.bounds import BACK_TO_NORMAL_S, LIVES_S, memory_of
@@ -39,6 +40,8 @@ class Measured(NamedTuple):
     memory_before_mib: float
     memory_peak_mib: float
     memory_bound_mib: int
+    turn_cpu_ms: float
+    """The longest turn of the node's loop, in processor time; what was up to 20 s before counts as well."""
     without: Latencies
     during: Latencies
     lasted_s: float
@@ -100,6 +103,7 @@ async def _measure(
         start = time.monotonic()
         told = await asyncio.gather(*(_attempt(case, target, seconds) for case in cases))
         end = time.monotonic()
+    process = (await told_status(target.node))["process"]
     await neighbour.caught_up(end)
     left = await _descriptors_left(pid, before)
     lives = await _lives(target)
@@ -114,6 +118,7 @@ async def _measure(
         memory.before_mib,
         memory.peak_mib,
         memory_of(name).mib,
+        process["longest_turn_cpu_ms"],
         neighbour.between(*quiet),
         neighbour.between(start, end),
         end - start,

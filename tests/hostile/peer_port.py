@@ -39,10 +39,12 @@ class Impostor:
         return None
 
 
-async def impostor(target: Target, *, node_id: int = 99, incarnation: int = 7, term: int = 0) -> Impostor:
-    """One that names the target's domain, with this member's numbers."""
-    status = await told_status(target.node)
-    domain = status["domain"].partition(".")[2]
+async def impostor(
+    target: Target, *, node_id: int = 99, incarnation: int = 7, term: int = 0, domain: str = ""
+) -> Impostor:
+    """One that names this domain, the target's if there is none, with this member's numbers."""
+    if not domain:
+        domain = (await told_status(target.node))["domain"].partition(".")[2]
     facts = LinkFacts("node-3", node_id, incarnation, domain, "", "", "0")
     return Impostor(facts, Shows(term, None, 1 << 40))
 
@@ -85,6 +87,18 @@ async def silent(target: Target, _seconds: float) -> str:
     return f"{len(strangers)} connections, closed after 5 s"
 
 
+async def stalled_tls(target: Target, _seconds: float) -> str:
+    from tests.hostile.tls_door import client_hello
+
+    hello = client_hello(target)
+    strangers = await dial_all(target.node.peer, 30, SOURCES[4:6])
+    for number, stranger in enumerate(strangers):
+        await stranger.send(hello if number % 2 else hello[:100])
+    await asyncio.gather(*(stranger.ended() for stranger in strangers))
+    close(strangers)
+    return f"{len(strangers)} handshakes, closed after 5 s"
+
+
 async def half_open(target: Target, _seconds: float) -> str:
     """A proved peer whose machine loses its power."""
     links = [await link_of(target, await impostor(target, incarnation=100 + number)) for number in range(3)]
@@ -119,16 +133,21 @@ async def garbage(target: Target, _seconds: float) -> str:
 
 
 async def forged(target: Target, _seconds: float) -> str:
-    """Without the secret: every member's NodeId and incarnation, this domain, a term far ahead."""
+    """Without the secret: every member's NodeId, an incarnation, this domain or another, a term far ahead."""
     before = await told_status(target.node)
     members = before["raft"]["members"]
     tried = 0
-    for member in members:
-        host = await impostor(target, node_id=int(member["node_id"]), incarnation=tried + 3, term=1 << 40)
+    for member in [*members, members[0]]:
+        other = "f" * 32 if tried == len(members) else ""
+        node_id = int(member["node_id"])
+        host = await impostor(target, node_id=node_id, incarnation=tried + 3, term=1 << 40, domain=other)
         with await Stranger.dial(target.node.peer) as stranger:
             handshake, _said = await shake(stranger, host, b"guessed")
-            assert isinstance(handshake.outcome, LinkFailure), handshake.outcome
-            assert handshake.outcome.reason == "wrong_secret"
+            if other:
+                assert handshake.outcome is None, "nobody answers for a domain that is not its own"
+            else:
+                assert isinstance(handshake.outcome, LinkFailure), handshake.outcome
+                assert handshake.outcome.reason == "wrong_secret"
             # The acceptor has shown itself; what it would believe is a proof, and this is none.
             await stranger.send(encode_frame(PeerKind.HANDSHAKE, b"TKTPEER\x01" + bytes(60)))
             await stranger.ended()
@@ -136,7 +155,7 @@ async def forged(target: Target, _seconds: float) -> str:
     after = await told_status(target.node)
     assert after["raft"]["term"] == before["raft"]["term"]
     assert after["leader"] == before["leader"]
-    return f"{tried} members forged"
+    return f"{tried} members forged, one of another domain"
 
 
 async def replayed(target: Target, _seconds: float) -> str:
@@ -230,8 +249,21 @@ async def handshake_flood(target: Target, seconds: float) -> str:
 
 CASES = (
     Case("peer: silent", silent, (THREE, THREE_TLS), log="link did not authenticate in time", waits=True),
+    Case(
+        "peer: TLS that stalls",
+        stalled_tls,
+        (THREE_TLS,),
+        log="link did not authenticate in time",
+        waits=True,
+    ),
     Case("peer: half-open", half_open, (THREE,), waits=True),
-    Case("peer: garbage", garbage, (THREE, THREE_TLS), log=""),
+    Case(
+        "peer: garbage",
+        garbage,
+        (THREE, THREE_TLS),
+        log="peer link refused",
+        log_tls="TLS with a peer failed",
+    ),
     Case("peer: forged", forged, (THREE,), log="peer link refused"),
     Case("peer: replayed and reflected", replayed, (THREE,), log="peer link refused"),
     Case("peer: a liar with the secret", liar, (THREE,), log="a peer says what cannot be true"),
