@@ -1,7 +1,8 @@
 """What a program of the published client (PyPI `ticketing` 0.3.0) does, run as a process of its own.
 
 Usage: python published_client_job.py ADDRESSES PAIRS, with the client on the path and its token in the environment.
-Prints one JSON object. It imports nothing of this project: `saro_ticketing` is the published package here.
+Prints a line now and then while it goes on, and one JSON object at the end. It imports nothing of this project:
+`saro_ticketing` is the published package here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ WORKERS = 4
 KEYS = [f"좌석/{number}" for number in range(4)]
 WAIT_S = 60
 LEASE_S = 30
+TELL_EVERY = 100
+"""Pairs a line: whoever watches it sees whether it goes on, however slow the machine is."""
 
 
 class Job:
@@ -40,6 +43,7 @@ class Job:
         self.granted: dict[str, list[int]] = {key: [] for key in KEYS}
         self.tokens: dict[str, list[int]] = {key: [] for key in KEYS}
         self.requests = 0
+        self.pairs_done = 0
 
     async def work(self, number: int) -> None:
         rng = random.Random(number)
@@ -63,6 +67,9 @@ class Job:
             self.inside[key] -= 1
             if not await ticket.release():
                 self.not_released += 1
+            self.pairs_done += 1
+            if self.pairs_done % TELL_EVERY == 0:
+                print(self.pairs_done, flush=True)
 
     def told(self, seconds: float) -> dict[str, Any]:
         tokens = [token for held in self.tokens.values() for token in held]

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster, environment
+from tests.e2e.cluster import Cluster, environment, told_status
 from tests.e2e.conftest import MakeCluster
 
 PUBLISHED = "ticketing==0.3.0"
 JOB = Path(__file__).with_name("published_client_job.py")
 INSTALL_S = 120
-JOB_S = 120
+STANDS_STILL_S = 60
+"""The job has failed once it says nothing for so long. How long all of it takes is the machine's business."""
 
 
 @pytest.fixture(scope="session")
@@ -46,34 +47,51 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def run_job(published: Path, cluster: Cluster, pairs: int) -> dict[str, Any]:
-    """Runs the job with the published client alone on its path."""
+    """Runs the job with the published client alone on its path. `leads`: how often the lead moved meanwhile."""
+    before = await term(cluster)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(JOB), ",".join(cluster.addresses), str(pairs)),
         cwd=published,
         env=environment(PYTHONPATH=str(published), PYTHONSAFEPATH="1", JOB_TOKEN=cluster.token),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
+    assert process.stdout is not None
+    said: list[bytes] = []
     try:
-        async with asyncio.timeout(JOB_S):
-            out, error = await process.communicate()
+        while True:
+            async with asyncio.timeout(STANDS_STILL_S):
+                line = await process.stdout.readline()
+            if not line:
+                break
+            said.append(line)
+        await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert process.returncode == 0, error.decode()
-    told: dict[str, Any] = json.loads(out)
+    assert process.returncode == 0, b"".join(said[-40:]).decode()
+    told: dict[str, Any] = json.loads(said[-1])
     assert Path(told["client"]).is_relative_to(published), told
-    return told
+    return told | {"leads": await term(cluster) - before}
+
+
+async def term(cluster: Cluster) -> int:
+    return int((await told_status(await cluster.leader()))["raft"]["term"])
 
 
 def check(told: dict[str, Any], pairs: int) -> None:
     assert told["pairs"] == 4 * pairs
     assert told["contended"] > pairs // 10, told
-    assert (told["overlaps"], told["not_released"]) == (0, 0), told
-    for fact in ("counters_right", "tokens_unique", "tokens_rising", "in_order"):
+    assert told["overlaps"] == 0, told
+    for fact in ("counters_right", "tokens_unique", "tokens_rising"):
         assert told[fact], told
+    # The order is each leader's, and a release asked again on the next one finds that the first try released. Nothing
+    # here ends a lead, but a machine that stops a leader for longer than an election does.
+    if not told["leads"]:
+        assert told["not_released"] == 0, told
+        assert told["in_order"], told
 
 
 async def test_its_counters_tokens_and_order_are_right_on_three_nodes(
