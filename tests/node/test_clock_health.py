@@ -504,6 +504,14 @@ class TestOwnSteps:
         walls = iter([7, 8])
         assert read_together(lambda: next(elapsed), lambda: next(walls)) == (1_000_000, 8)
 
+    def test_a_reading_at_hand_is_the_first_one(self) -> None:
+        elapsed, walls = iter([99_999]), iter([7])
+        assert read_together(lambda: next(elapsed), lambda: next(walls), 0) == (0, 7)
+
+    def test_a_reading_at_hand_that_is_too_old_is_made_again(self) -> None:
+        elapsed, walls = iter([100_000, 200_000, 200_050]), iter([7, 8])
+        assert read_together(lambda: next(elapsed), lambda: next(walls), 0) == (200_000, 8)
+
     def test_on_a_machine_that_is_always_interrupted_the_closest_pair(self) -> None:
         spans = [900_000, 800_000, 300_000, 700_000, 900_000, 900_000, 900_000, 900_000]
         times: list[int] = []

@@ -56,9 +56,7 @@ class Proposals:
 
     @room.setter
     def room(self, value: int) -> None:
-        if value > self._room:
-            self._grants_short = self._ends_short = False
-        self._room = value
+        self.allow(value, self._reserved_room)
 
     @property
     def reserved_room(self) -> int:
@@ -67,9 +65,16 @@ class Proposals:
 
     @reserved_room.setter
     def reserved_room(self, value: int) -> None:
-        if value > self._reserved_room:
+        self.allow(self._room, value)
+
+    def allow(self, room: int, reserved_room: int) -> None:
+        """Sets `room` and `reserved_room`; below zero counts as none."""
+        room, reserved_room = max(0, room), max(0, reserved_room)
+        if room > self._room:
+            self._grants_short = self._ends_short = False
+        elif reserved_room > self._reserved_room:
             self._ends_short = False
-        self._reserved_room = value
+        self._room, self._reserved_room = room, reserved_room
 
     @property
     def has_pending(self) -> bool:

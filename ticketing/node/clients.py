@@ -141,8 +141,10 @@ class Clients:
             shell.write(session, banner)
         return session
 
-    def data(self, session: ClientSession, data: bytes) -> None:
-        """Bytes of a client; the hot path of the node."""
+    def data(self, session: ClientSession, data: bytes, now_ns: int) -> None:
+        """Bytes of a client; the hot path of the node. `now_ns` was read after them: what `waited` and every stamp
+        rest on (spec 3, 7).
+        """
         if session.ended:
             return
         if session.handshake is not None:
@@ -150,17 +152,13 @@ class Clients:
             if not rest:
                 return
             data = rest
+        session.heard_ns = now_ns
         requests = session.decoder.feed(data)
         if requests:
-            # A reading made after the bytes were read: what `waited` and every stamp rest on (spec 3, 7).
-            now_ns = self._shell.elapsed_ns()
-            session.heard_ns = now_ns
             if self.desk is not None:
                 dispatch(self.desk, session, requests, now_ns)
             else:
                 self._without_desk(session, requests, now_ns)
-        else:
-            session.heard_ns = self._shell.elapsed_ns()
         problem = session.decoder.problem
         if problem is not None and not session.ended:
             self.counters["bad_frame"] += 1
@@ -326,6 +324,11 @@ class Clients:
     def serve(self, desk: Desk) -> None:
         """The lead may answer from now on. `drain` follows."""
         self._serving = desk
+
+    @property
+    def may_drain(self) -> bool:
+        """Whether `drain` may have something to do: False is certain."""
+        return self._serving is not None or bool(self._held)
 
     def drain(self) -> bool:
         """One slice of the requests that were held reaches the desk, in their order, or is answered as on any node

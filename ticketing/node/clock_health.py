@@ -328,21 +328,25 @@ class ClockHealth:
         return -_FAR if sampled_ns is None else sampled_ns
 
 
-def read_together(elapsed_ns: Callable[[], int], wall_ns: Callable[[], int]) -> tuple[int, int]:
+def read_together(
+    elapsed_ns: Callable[[], int], wall_ns: Callable[[], int], before_ns: int | None = None
+) -> tuple[int, int]:
     """Both clocks of one moment: the wall clock read between two readings of the elapsed clock that lie
     close together.
 
-    After a few tries that were interrupted the closest pair is taken; the samples' own checks then find
-    what is off.
+    `before_ns` is such a reading that is at hand already: it serves as the first one unless it was made too long ago.
+    After a few tries that were interrupted the closest pair is taken; the samples' own checks then find what is off.
     """
     best = (0, 0)
     best_span_ns = _FAR
     for _ in range(_READ_TOGETHER_TRIES):
-        before_ns = elapsed_ns()
+        if before_ns is None:
+            before_ns = elapsed_ns()
         wall = wall_ns()
         span_ns = elapsed_ns() - before_ns
         if span_ns < best_span_ns:
             best, best_span_ns = (before_ns, wall), span_ns
         if span_ns < _READ_TOGETHER_NS:
             break
+        before_ns = None
     return best

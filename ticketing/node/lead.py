@@ -83,11 +83,12 @@ class Lead:
     def _allow(self) -> None:
         raft, desk = self._raft, self.desk
         if not self.serving or self._entries:
-            desk.room = desk.reserved_room = 0
+            desk.allow(0, 0)
             return
         room, reserved = raft.rooms()
-        desk.room = max(0, room - room // OVERHEAD_SHARE - ENTRY_OVERHEAD_MAX)
-        desk.reserved_room = max(0, reserved - reserved // OVERHEAD_SHARE - ENTRY_OVERHEAD_MAX)
+        room -= room // OVERHEAD_SHARE + ENTRY_OVERHEAD_MAX
+        reserved -= reserved // OVERHEAD_SHARE + ENTRY_OVERHEAD_MAX
+        desk.allow(room, reserved)
 
     def gate(self, now_ns: int, wall_ns: int) -> bool:
         """Whether grants may be proposed now (spec 8)."""

@@ -16,6 +16,8 @@ from ticketing.raft.types import Member
 if TYPE_CHECKING:
     from ticketing.node.node import Node
 
+_LEADER = Role.LEADER
+
 LEAD_MOVES_NS = 2 * S
 """How soon a leader whose own clock is outside tries again to give its lead away."""
 STEP_DOWN_SLICE = 2_000
@@ -55,7 +57,7 @@ class Leading:
         raft, state, lead = node.raft, node.state, node.lead
         assert raft is not None
         assert state is not None
-        leading = raft.role is Role.LEADER
+        leading = raft.role is _LEADER
         if lead is not None and (not leading or lead.term != raft.term):
             self.stand_down(lead, now_ns)
             lead = None
@@ -102,7 +104,7 @@ class Leading:
     def drop_ended(self, raft: Raft, now_ns: int) -> None:
         """A lead that has just ended decides nothing more, not even for what else came in this turn."""
         lead = self._node.lead
-        if lead is not None and (raft.role is not Role.LEADER or raft.term != lead.term):
+        if lead is not None and (raft.role is not _LEADER or raft.term != lead.term):
             self.follow(now_ns)
 
     def stand_down(self, lead: Lead, now_ns: int) -> None:

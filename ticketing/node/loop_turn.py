@@ -22,6 +22,10 @@ from ticketing.raft.types import MS, Entry, EntryKind
 if TYPE_CHECKING:
     from ticketing.node.node import Node
 
+# A member of an Enum class costs a search at each use, a name of the module none.
+_RAFT = PeerKind.RAFT
+_CONFIGURATION = EntryKind.CONFIGURATION
+
 GAP_NS = 150 * MS
 """A turn that begins this much later than the former one ended shows that the own loop stood still."""
 PASSES_MAX = 8
@@ -42,6 +46,8 @@ class LoopTurn:
         """How often the own loop stood still."""
         self.work_left = False
         self.committed_left = False
+        self._other_applied = False
+        """Among what the last output committed was an entry without lock commands: there may be more to do."""
 
     # --- its beginning
 
@@ -49,7 +55,7 @@ class LoopTurn:
         """Every call from outside begins with this. A fresh reading of the elapsed clock."""
         now_ns = self.look_up()
         if not self.busy:
-            self.begin_work()
+            self.begin_work(now_ns)
         return now_ns
 
     def look_up(self) -> int:
@@ -61,21 +67,21 @@ class LoopTurn:
             shell.request_flush()
             gap_ns = now_ns - self.seen_ns
             if gap_ns > GAP_NS:
-                self.begin_work()
+                self.begin_work(now_ns)
                 self._after_gap(gap_ns, now_ns)
             self.seen_ns = now_ns
         return now_ns
 
-    def begin_work(self) -> None:
+    def begin_work(self, now_ns: int) -> None:
         """Something is to be decided, sent or answered in this turn. Not so where all that has come is word of what is
-        known already.
+        known already. `now_ns`: a reading of this turn.
         """
         self.busy = True
         self.work_left = self.committed_left = False
         node = self._node
         lead = node.lead
         if lead is not None and lead.serving:
-            lead.begin_turn(*read_together(node.shell.elapsed_ns, node.shell.wall_ns))
+            lead.begin_turn(*read_together(node.shell.elapsed_ns, node.shell.wall_ns, now_ns))
 
     def _after_gap(self, gap_ns: int, now_ns: int) -> None:
         """The own loop stood still. A leader may have been deposed meanwhile: nothing is answered before a
@@ -92,6 +98,9 @@ class LoopTurn:
 
     def flush(self) -> None:
         """Ends a turn."""
+        self._begun = False
+        if not self.busy:
+            return  # nothing is decided, sent or answered: if the loop has stood still, the next turn finds it
         node = self._node
         now_ns = node.shell.elapsed_ns()
         gap_ns = now_ns - self.seen_ns
@@ -99,12 +108,9 @@ class LoopTurn:
             # Between the reading and here. What was decided stands under this turn's gate and may be proposed.
             if node.lead is not None and node.lead.serving:
                 node.lead.propose(now_ns)
-            if not self.busy:
-                self.begin_work()
             self._after_gap(gap_ns, now_ns)
-        if self.busy:
-            self._work(now_ns)
-        self._begun = self.busy = False
+        self._work(now_ns)
+        self.busy = False
         self.seen_ns = now_ns
 
     def _work(self, now_ns: int) -> None:
@@ -112,7 +118,7 @@ class LoopTurn:
         clients = node.clients
         if node.leading.closing:
             node.leading.go_on_closing(now_ns)
-        if clients.drain():
+        if clients.may_drain and clients.drain():
             self.work_left = True
         if node.raft is not None:
             self._pass(node.raft, now_ns)
@@ -149,7 +155,7 @@ class LoopTurn:
                 (serving and lead is not None and lead.wants_to_propose)
                 or output.barriers
                 or (serving and not began)
-                or any(entry.kind != EntryKind.COMMANDS for entry in output.committed)
+                or self._other_applied
             ):
                 break
         else:
@@ -170,8 +176,9 @@ class LoopTurn:
         for member, message in output.messages:
             if message is not encoded:
                 encoded = message
-                frame = encode_frame(PeerKind.RAFT, node.domain_tag, raft_messages.encode(message))
+                frame = encode_frame(_RAFT, node.domain_tag, raft_messages.encode(message))
             node.peers.send_frame(member.incarnation, frame)
+        self._other_applied = False
         if output.committed:
             self._apply(output.committed, now_ns)
         if not node.leading.in_step(raft, role_changed=output.role_changed):
@@ -210,10 +217,12 @@ class LoopTurn:
                     node.operations.revoked(state.table)
                 if lead is not None:
                     lead.applied(*applied, now_ns, mine=mine)
-            elif entry.kind == EntryKind.CONFIGURATION:
-                node.members_changed()
-                node.membership.configuration_applied(state.take_ended(), now_ns)
-                node.traffic.set_targets()
+            else:
+                self._other_applied = True
+                if entry.kind == _CONFIGURATION:
+                    node.members_changed()
+                    node.membership.configuration_applied(state.take_ended(), now_ns)
+                    node.traffic.set_targets()
             if entry.index >= node.checksums.next_index:
                 node.checksums.applied(state)
 
@@ -223,16 +232,17 @@ class LoopTurn:
         """When `Node.tick` is due at the latest: at `deadline_ns`, or before for what Raft, the lead or a slice of
         work is waiting for.
         """
-        node = self._node
-        raft = node.raft
-        if raft is not None:
-            deadline_ns = min(deadline_ns, raft.next_deadline_ns)
-        lead = node.lead
-        if lead is not None:
-            # What is due and could not be done for want of room does not become possible by haste.
-            deadline_ns = min(deadline_ns, max(lead.due_ns, self.seen_ns + MS))
+        node, seen_ns = self._node, self.seen_ns
         if self.committed_left:
-            return self.seen_ns
+            return seen_ns
+        raft, lead = node.raft, node.lead
+        if raft is not None:
+            raft_ns = raft.next_deadline_ns
+            if raft_ns < deadline_ns:
+                deadline_ns = raft_ns
+        if lead is not None and lead.due_ns < deadline_ns:
+            # What is due and could not be done for want of room does not become possible by haste.
+            deadline_ns = min(deadline_ns, max(lead.due_ns, seen_ns + MS))
         if self.work_left or node.slices_left:
-            deadline_ns = min(deadline_ns, self.seen_ns + RETRY_NS)
+            deadline_ns = min(deadline_ns, seen_ns + RETRY_NS)
         return deadline_ns

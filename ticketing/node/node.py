@@ -217,9 +217,8 @@ class Node:
 
     def session_data(self, session: ClientSession, data: bytes) -> None:
         """Bytes of a client."""
-        if not self.loop_turn.busy:
-            self.turn()
-        self.clients.data(session, data)
+        turn = self.loop_turn
+        self.clients.data(session, data, self.shell.elapsed_ns() if turn.busy else turn.begin())
 
     def session_overdue(self, session: ClientSession) -> None:
         """The deadline for authenticating is over."""
@@ -246,7 +245,7 @@ class Node:
         now_ns = self.loop_turn.look_up()
         state = link.logic
         if not self.loop_turn.busy and (state is None or state.peer is None):
-            self.loop_turn.begin_work()
+            self.loop_turn.begin_work(now_ns)
         self.peers.link_data(link, data, now_ns)
 
     def link_down(self, link: Link, *, refused: bool) -> None:

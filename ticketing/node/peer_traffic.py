@@ -21,6 +21,8 @@ from ticketing.raft.types import Member
 if TYPE_CHECKING:
     from ticketing.node.node import Node
 
+_RAFT = PeerKind.RAFT
+
 DOMAIN_TAG_BYTES = 8
 
 
@@ -162,10 +164,10 @@ class PeerTraffic:
     def peer_message(self, peer: LinkPeer, link: Link, kind: int, payload: bytes, now_ns: int) -> None:
         """A frame of a proved peer. `now_ns` was read after its bytes."""
         node = self._node
-        if kind != PeerKind.RAFT and not node.loop_turn.busy:
-            node.loop_turn.begin_work()
+        if kind != _RAFT and not node.loop_turn.busy:
+            node.loop_turn.begin_work(now_ns)
         try:
-            if kind == PeerKind.RAFT:
+            if kind == _RAFT:
                 self._raft_message(peer, payload, now_ns)
             elif kind == PeerKind.CLOCK:
                 self._clock_message(peer, payload)
@@ -213,7 +215,7 @@ class PeerTraffic:
             # Also where the message could be read in part only: it may have ended the lead before.
             node.leading.drop_ended(node.raft, now_ns)
             if not node.loop_turn.busy and node.raft.has_output:
-                node.loop_turn.begin_work()
+                node.loop_turn.begin_work(now_ns)
 
     def _note_shown(self, member: Member, message: raft_messages.Message) -> None:
         node = self._node
@@ -221,7 +223,7 @@ class PeerTraffic:
         kind = type(message)
         if kind is raft_messages.AppendEntries or kind is raft_messages.VoteRequest:
             vote = member
-        elif isinstance(message, raft_messages.VoteAnswer) and message.granted:
+        elif type(message) is raft_messages.VoteAnswer and message.granted:
             vote = node.member
         node.shown.seen(member, message.term, vote)
 

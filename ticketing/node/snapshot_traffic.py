@@ -32,7 +32,9 @@ class SnapshotTraffic:
     @property
     def busy(self) -> bool:
         """Whether `step` is to be called soon."""
-        return self.sender is not None or any(receiver.finishing for receiver in self.receivers.values())
+        if self.sender is not None:
+            return True
+        return bool(self.receivers) and any(receiver.finishing for receiver in self.receivers.values())
 
     def step(self, now_ns: int) -> None:
         """One slice of everything under way."""

@@ -15,6 +15,9 @@ from ticketing.node.settings import S
 from ticketing.raft.messages import decode_change
 from ticketing.raft.types import Base, Configuration, Entry, EntryKind, Member
 
+_COMMANDS = EntryKind.COMMANDS
+_CONFIGURATION = EntryKind.CONFIGURATION
+
 FIRST_INDEX = 1
 FIRST_TERM = 1
 """Where the log of a formed domain begins: its first state stands at this index and term."""
@@ -80,12 +83,12 @@ class ReplicatedState:
         assert entry.index == self.applied_index + 1, f"{entry!r} after {self.applied_index}"
         self.applied_index = entry.index
         self.applied_term = entry.term
-        if entry.kind == EntryKind.COMMANDS:
+        if entry.kind == _COMMANDS:
             decoded = entry.decoded
             commands: list[LockCommand] = decode_commands(entry.data) if decoded is None else decoded
             entry.decoded = None
             return commands, self.table.apply(commands, entry.stamp_ns)
-        if entry.kind == EntryKind.CONFIGURATION:
+        if entry.kind == _CONFIGURATION:
             self._ended += self.members.apply(decode_change(entry.data))
         return None
 

@@ -40,6 +40,8 @@ from ticketing.raft.types import (
     RaftSettings,
 )
 
+_COMMANDS = EntryKind.COMMANDS
+
 COMPACTED_AT_ONCE = 10_000
 """Entries dropped in one turn: a few milliseconds."""
 
@@ -329,8 +331,10 @@ class Raft:
         if lead is None or lead.transfer is not None:
             return 0, 0
         all_room = lead.room(reserved=True) - ENTRY_OVERHEAD
-        room = max(0, all_room - self._replica.settings.uncommitted_bytes_reserved)
-        return room, max(0, all_room) - room
+        if all_room <= 0:
+            return 0, 0
+        reserved = self._replica.settings.uncommitted_bytes_reserved
+        return (all_room - reserved, reserved) if all_room > reserved else (0, all_room)
 
     def propose(self, data: bytes, now_ns: int, *, decoded: object = None, reserved: bool = False) -> int:
         """Appends one entry; its index, or 0 where it is not taken (`refusal` says why) and nothing has
@@ -343,7 +347,7 @@ class Raft:
         lead = self._election.lead
         if lead is None or lead.transfer is not None or len(data) + ENTRY_OVERHEAD > lead.room(reserved):
             return 0
-        return lead.append(EntryKind.COMMANDS, data, now_ns, decoded)
+        return lead.append(_COMMANDS, data, now_ns, decoded)
 
     def propose_configuration(self, change: ConfigurationChange, now_ns: int) -> int:
         """Appends a configuration change; its index. Raises `ChangeRefused`, nothing having changed.

@@ -25,6 +25,10 @@ class Role(Enum):
     LEADER = "leader"
 
 
+_FOLLOWER = Role.FOLLOWER
+_LEADER = Role.LEADER
+
+
 class Election:
     """The role of this member, its election timer, and the rules of voting.
 
@@ -67,9 +71,9 @@ class Election:
         replica = self._replica
         if term > replica.term:
             self.enter_term(term, now_ns)
-        assert self.role is not Role.LEADER, f"{replica.me} and {leader} both lead term {term}"
+        assert self.role is not _LEADER, f"{replica.me} and {leader} both lead term {term}"
         assert self.leader is None or self.leader == leader, (term, self.leader, leader)
-        self.role = Role.FOLLOWER
+        self.role = _FOLLOWER
         self.leader = leader
         self._heard_ns = now_ns
         self._further = False

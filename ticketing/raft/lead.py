@@ -13,6 +13,8 @@ from ticketing.raft.replication import Replication
 from ticketing.raft.transfer import Transfer
 from ticketing.raft.types import ConfigurationChange, EntryKind, Member
 
+_CONFIGURATION = EntryKind.CONFIGURATION
+
 
 class Lead:
     """Leading one term: proposals, the commit rule, rounds and barriers, configuration changes, handing over.
@@ -64,7 +66,9 @@ class Lead:
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do."""
-        deadline = min(self._heartbeat_ns, self._quorum_check_ns)
+        deadline = self._heartbeat_ns
+        if self._quorum_check_ns < deadline:
+            deadline = self._quorum_check_ns
         if self.transfer is not None and self.transfer.deadline_ns < deadline:
             return self.transfer.deadline_ns
         return deadline
@@ -82,7 +86,7 @@ class Lead:
     def append(self, kind: EntryKind, data: bytes, now_ns: int, decoded: Any) -> int:
         """Appends an entry of this term, bounds having been looked at; its index."""
         index = self._replica.append_own(kind, data, now_ns, decoded).index
-        if kind is EntryKind.CONFIGURATION:
+        if kind is _CONFIGURATION:
             self.replication.adopt_configuration(now_ns)
         return index
 

@@ -67,10 +67,15 @@ class Log:
     def append(self, entry: Entry) -> None:
         """Adds an entry behind the last one."""
         assert entry.index == self.last_index + 1, (entry, self.last_index)
-        assert entry.term >= self.last_term, (entry, self.last_term)
-        ends = self._ends
-        ends.append((ends[-1] if ends else self._base_end) + len(entry.data) + ENTRY_OVERHEAD)
-        self._entries.append(entry)
+        entries, ends = self._entries, self._ends
+        if entries:
+            assert entry.term >= entries[-1].term, (entry, entries[-1].term)
+            end = ends[-1]
+        else:
+            assert entry.term >= self.base_term, (entry, self.base_term)
+            end = self._base_end
+        ends.append(end + len(entry.data) + ENTRY_OVERHEAD)
+        entries.append(entry)
         self.last_index = entry.index
 
     def truncate(self, first: int) -> None:

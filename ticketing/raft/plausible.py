@@ -35,11 +35,11 @@ def check_message(replica: Replica, replication: Replication | None, message: Me
     right about its votes, so whoever sees both stops.
     """
     _check_term(replica.term, message.term)
-    if isinstance(message, AppendEntries):
+    if type(message) is AppendEntries:
         _check_append(replica, message)
     elif replication is None or message.term != replica.term:
         return
-    elif isinstance(message, AppendReply | AppendRefusal):
+    elif type(message) is AppendReply or type(message) is AppendRefusal:
         _check_answer(replica.log.last_index, replication.round, message)
 
 

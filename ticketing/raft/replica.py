@@ -18,6 +18,8 @@ from ticketing.raft.messages import (
 from ticketing.raft.plausible import check_configuration
 from ticketing.raft.types import Base, Entry, EntryKind, Member, RaftSettings
 
+_CONFIGURATION = EntryKind.CONFIGURATION
+
 HAND_OUT_BYTES = 64 * 1024
 """A new leader can commit all that its predecessor left, megabytes, at a stroke: applying it is cut into slices."""
 
@@ -99,7 +101,7 @@ class Replica:
             stamp = now_ns
         entry = Entry(log.last_index + 1, self.term, int(kind), data, stamp, decoded)
         log.append(entry)
-        if kind is EntryKind.CONFIGURATION:
+        if kind is _CONFIGURATION:
             self.configurations.append(entry.index, decoded.configuration)
         return entry
 
@@ -172,8 +174,9 @@ class Replica:
 
     def hand_out(self) -> list[Entry]:
         """The next committed entries in order, at least one and at most `HAND_OUT_BYTES` of several."""
-        first = self.applied_index + 1
-        last = max(first, min(self.commit_index, self.log.last_fitting(first, HAND_OUT_BYTES)))
+        first, last = self.applied_index + 1, self.commit_index
+        if first < last:
+            last = max(first, min(last, self.log.last_fitting(first, HAND_OUT_BYTES)))
         self.applied_index = last
         return self.log.entries(first, last)
 

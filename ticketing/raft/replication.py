@@ -14,6 +14,10 @@ from ticketing.raft.quorum import EVERYTHING, reached_by_both
 from ticketing.raft.replica import Replica
 from ticketing.raft.types import Base, Member
 
+_PROBE = Flow.PROBE
+_REPLICATE = Flow.REPLICATE
+_SNAPSHOT = Flow.SNAPSHOT
+
 
 class Replication:
     """The progress of every member of the newest configuration, and the rounds sent to them.
@@ -29,6 +33,7 @@ class Replication:
         "_outgoing",
         "_peers",
         "_replica",
+        "_sent_whole_bytes",
         "_voters",
         "given_up",
         "members",
@@ -40,6 +45,8 @@ class Replication:
 
     def __init__(self, replica: Replica, now_ns: int) -> None:
         self._replica = replica
+        settings = replica.settings
+        self._sent_whole_bytes = min(settings.message_bytes_max, settings.inflight_bytes_max)
         self.round = 1
         self.members: dict[Member, Progress] = {}
         self.own = Progress(replica.me, EVERYTHING, now_ns)
@@ -95,9 +102,9 @@ class Replication:
         log = self._replica.log
         if progress is self.own:
             last = log.last_index
-            return ProgressView(last, last + 1, Flow.REPLICATE, EVERYTHING, 0, False)
+            return ProgressView(last, last + 1, _REPLICATE, EVERYTHING, 0, False)
         inflight = 0
-        if progress.flow is Flow.REPLICATE:
+        if progress.flow is _REPLICATE:
             inflight = log.bytes_between(progress.match, progress.next - 1)
         return ProgressView(
             progress.match,
@@ -129,12 +136,12 @@ class Replication:
         match = message.match
         assert match <= self._replica.log.last_index, (progress.member, match, self._replica.log.last_index)
         news = progress.acknowledge(match, self.round)
-        if progress.flow is Flow.PROBE:
+        if progress.flow is _PROBE:
             # An answer to something older than the present guess says nothing about the guess.
             if match >= progress.next - 1:
-                progress.flow = Flow.REPLICATE
+                progress.flow = _REPLICATE
                 progress.waiting = False
-        elif progress.flow is Flow.SNAPSHOT:
+        elif progress.flow is _SNAPSHOT:
             self._leave_snapshot(progress, match)
         return news
 
@@ -143,9 +150,9 @@ class Replication:
         if not self._heard(progress, message.round, message.last_index, now_ns):
             return
         previous = message.prev_index
-        if previous <= progress.match or progress.flow is Flow.SNAPSHOT:
+        if previous <= progress.match or progress.flow is _SNAPSHOT:
             return  # overtaken by a later answer
-        if progress.flow is Flow.PROBE and previous != progress.next - 1:
+        if progress.flow is _PROBE and previous != progress.next - 1:
             return
         agreeing = message.hint_index
         log = self._replica.log
@@ -190,7 +197,7 @@ class Replication:
     def _leave_snapshot(self, progress: Progress, match: int) -> None:
         """A member that needed a snapshot may be far enough for the log now, by one or without."""
         if match >= self._replica.log.base_index and match >= progress.snapshot_index:
-            progress.flow = Flow.REPLICATE
+            progress.flow = _REPLICATE
             progress.next = match + 1
             progress.snapshot_index = 0
 
@@ -207,13 +214,13 @@ class Replication:
     def snapshot_done(self, member: Member) -> None:
         """The member has it, as far as the stream's own end tells."""
         progress = self.members.get(member)
-        if progress is not None and progress.flow is Flow.SNAPSHOT and progress.snapshot_index:
+        if progress is not None and progress.flow is _SNAPSHOT and progress.snapshot_index:
             progress.probe(progress.snapshot_index + 1)
 
     def snapshot_failed(self, member: Member) -> None:
         """The stream broke. The next round asks for a snapshot again if the member still needs one."""
         progress = self.members.get(member)
-        if progress is None or progress.flow is not Flow.SNAPSHOT:
+        if progress is None or progress.flow is not _SNAPSHOT:
             return
         progress.pin = -1
         if progress.match >= self._replica.log.base_index:
@@ -228,15 +235,15 @@ class Replication:
         for progress in self._peers:
             if progress.pin < 0:
                 continue
-            if progress.flow is not Flow.SNAPSHOT and progress.match > progress.pin:
+            if progress.flow is not _SNAPSHOT and progress.match > progress.pin:
                 progress.pin = progress.match
             lag = log.bytes_between(max(progress.pin, log.base_index), upto)
-            if progress.flow is not Flow.SNAPSHOT and lag <= settings.log_keep_bytes:
+            if progress.flow is not _SNAPSHOT and lag <= settings.log_keep_bytes:
                 progress.pin = -1
             elif lag > settings.learner_log_bytes_max:
                 progress.pin = -1
                 self.given_up.append(progress.member)
-                if progress.flow is Flow.SNAPSHOT:
+                if progress.flow is _SNAPSHOT:
                     self.snapshot_failed(progress.member)
             elif progress.pin < base:
                 base = max(progress.pin, log.base_index)
@@ -250,7 +257,7 @@ class Replication:
         last_index, round_ = self._replica.log.last_index, self.round
         for progress in self._peers:
             if (
-                progress.flow is not Flow.REPLICATE
+                progress.flow is not _REPLICATE
                 or progress.next <= last_index
                 or progress.sent_round < round_
                 or progress.rolled_back
@@ -266,15 +273,15 @@ class Replication:
         for progress in self._peers:
             if progress.rolled_back:
                 continue
-            if progress.flow is not Flow.SNAPSHOT and progress.next <= log.base_index:
+            if progress.flow is not _SNAPSHOT and progress.next <= log.base_index:
                 progress.want_snapshot()
                 progress.sent_round = 0
-            if progress.flow is Flow.REPLICATE:
+            if progress.flow is _REPLICATE:
                 if progress.next <= log.last_index:
                     self._send_pipelined(progress, now_ns)
                 if progress.sent_round < round_:
                     self._send_append(progress, progress.next, progress.next - 1, now_ns)
-            elif progress.flow is Flow.PROBE:
+            elif progress.flow is _PROBE:
                 self._send_probe(progress, now_ns)
             elif progress.sent_round < round_:
                 if progress.snapshot_index == 0:
@@ -291,6 +298,11 @@ class Replication:
         log = self._replica.log
         if progress.match < log.base_index:
             return  # the log moved on past what is under way, so that is a full window
+        if log.bytes_between(progress.match, log.last_index) <= self._sent_whole_bytes:
+            # All that is under way and all that is to go fit the window, and so one message.
+            self._send_append(progress, progress.next, log.last_index, now_ns)
+            progress.next = log.last_index + 1
+            return
         while progress.next <= log.last_index:
             first = progress.next
             inflight = log.bytes_between(progress.match, first - 1)

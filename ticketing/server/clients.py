@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ticketing.node.session import ClientSession
 from ticketing.server.admission import Admission, Applicant
-from ticketing.server.connection import Connection, State, died_of_silence, prepare_socket
+from ticketing.server.connection import OPEN, Connection, State, died_of_silence, prepare_socket
 from ticketing.server.intake import Intake
 from ticketing.server.listening import Acceptor
 from ticketing.server.log import Log
@@ -74,7 +74,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
         data = bytes(self.clients.intake.room[:nbytes])
-        if self.admitted and self._tls is None and self.state is State.OPEN:
+        if self.admitted and self._tls is None and self.state is OPEN:
             self._hand_in(data)
         else:
             self.data_received(data)

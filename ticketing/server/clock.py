@@ -44,17 +44,21 @@ def linux_clock(
 
     def elapsed_ns() -> int:
         nonlocal suspended, last
-        for _ in range(TRIES_MAX):
+        tries = 1
+        before = monotonic()
+        value = raw()
+        boot = boottime()
+        after = monotonic()
+        while after - before >= READ_WITHIN_NS:
+            if tries == TRIES_MAX:
+                raise ClockUnreadableError(
+                    f"{TRIES_MAX} readings of the elapsed clock each took longer than {READ_WITHIN_NS} ns"
+                )
+            tries += 1
             before = monotonic()
             value = raw()
             boot = boottime()
             after = monotonic()
-            if after - before < READ_WITHIN_NS:
-                break
-        else:
-            raise ClockUnreadableError(
-                f"{TRIES_MAX} readings of the elapsed clock each took longer than {READ_WITHIN_NS} ns"
-            )
         if boot - after > suspended:
             suspended = boot - after
         value += suspended
@@ -71,7 +75,7 @@ def _this_machine() -> tuple[Callable[[], int], str]:
     if sys.platform == "linux":
         read = time.clock_gettime_ns
         clock = linux_clock(
-            partial(read, time.CLOCK_MONOTONIC),
+            time.monotonic_ns,  # the same clock, sooner read
             partial(read, time.CLOCK_MONOTONIC_RAW),
             partial(read, time.CLOCK_BOOTTIME),
         )

@@ -36,6 +36,10 @@ class State(IntEnum):
     """`lost` was called."""
 
 
+OPEN = State.OPEN
+"""The state that is asked for with every write and read: a name of the module is found sooner than an Enum's member."""
+
+
 class Connection(asyncio.BaseProtocol):
     """Base of client, peer and admin connections: an `asyncio.Protocol`, which a subclass may make a buffered one.
     The hooks at the end are called by the loop, never from a call into here.
@@ -58,7 +62,7 @@ class Connection(asyncio.BaseProtocol):
 
     def write(self, data: bytes) -> None:
         """Hands bytes to the transport; a connection that is not open swallows them."""
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             assert self.transport is not None
             if self._tls is not None:
                 try:
@@ -131,7 +135,7 @@ class Connection(asyncio.BaseProtocol):
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         state = self.state
-        if state is State.OPEN:
+        if state is OPEN:
             if self._tls is None:
                 self.received(data)
             else:
