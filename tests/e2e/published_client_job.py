@@ -90,7 +90,7 @@ class Job:
 async def main() -> None:
     addresses, pairs = sys.argv[1].split(","), int(sys.argv[2])
     broker = published.TicketBroker(addresses, token=os.environ["JOB_TOKEN"])
-    assert await broker.wait_ready(10), "no session"
+    assert await broker.wait_ready(WAIT_S), "no session"
     # From here on the client knows the leader, and all its requests take the same session.
     ticket = await broker.acquire("first", WAIT_S, LEASE_S)
     await ticket.release()

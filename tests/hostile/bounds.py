@@ -60,6 +60,9 @@ BACK_TO_NORMAL_S = 12.0
 LIVES_S = 20.0
 """A newcomer is served within this time after a case: what the kernel still holds of it is worked off first."""
 
+LOGGED_S = 5.0
+"""A line is in the log within this time after a case."""
+
 LOG_BURST = 20
 LOG_EVERY_S = 1.0
 LOG_EVENTS = 8

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import traceback
 from collections import Counter
 from typing import Any, NamedTuple
 
 from tests.e2e.cluster import told_status
-from tests.e2e.waiting import until
+from tests.e2e.waiting import until, until_told
 from tests.hostile import admin_port, certificates, client_port, peer_port, tls_door
-from tests.hostile.bounds import BACK_TO_NORMAL_S, LIVES_S, memory_of
+from tests.hostile.bounds import BACK_TO_NORMAL_S, LIVES_S, LOG_BURST, LOGGED_S, memory_of
 from tests.hostile.cases import Case, Target
 from tests.hostile.probes import Latencies, LogReader, Neighbour, Sampler, descriptors
 
@@ -106,6 +107,9 @@ async def _measure(
     process = (await told_status(target.node))["process"]
     await neighbour.caught_up(end)
     left = await _descriptors_left(pid, before)
+    expected = tuple(case.told_by(target.flavour) for case in cases if case.told_by(target.flavour))
+    # Before newcomers are tried out, who leave lines of their own.
+    lines = await _told(log, {event for event in expected if logged_before[event] < LOG_BURST})
     lives = await _lives(target)
     return Measured(
         name,
@@ -123,11 +127,11 @@ async def _measure(
         neighbour.between(start, end),
         end - start,
         left,
-        log.events(),
-        log.lines(),
+        Counter(line["event"] for line in lines),
+        lines,
         sum(reader.events()["leading"] for reader in logs),
         logged_before,
-        tuple(case.told_by(target.flavour) for case in cases if case.told_by(target.flavour)),
+        expected,
         lives,
     )
 
@@ -137,6 +141,13 @@ async def _attempt(case: Case, target: Target, seconds: float) -> tuple[str, str
         return await case.attack(target, seconds), ""
     except Exception:  # the others are still to be carried out; the test of this one fails with it
         return "", f"{case.name}:\n{traceback.format_exc()}"
+
+
+async def _told(log: LogReader, awaited: set[str]) -> list[dict[str, Any]]:
+    """What was logged, once all that is awaited is there: a thread of the node's writes it."""
+    with contextlib.suppress(AssertionError):  # the test of the case says what is missing
+        await until(lambda: awaited <= set(log.events()), "the log tells of it", LOGGED_S)
+    return log.lines()
 
 
 async def _descriptors_left(pid: int, before: int) -> int:
@@ -153,6 +164,8 @@ async def _lives(target: Target) -> str:
         async with asyncio.timeout(LIVES_S):
             (await target.session()).close()
             await target.node.ask_admin("GET", "/v1/status")
+            if len(target.cluster.nodes) > 1:
+                await until_told(lambda: peer_port.answers(target), "the peer port answers")
     except (AssertionError, OSError) as error:
         return f"{error!r}"
     return ""

@@ -342,7 +342,7 @@ CASES = (
     Case("session: random frames", random_frames, log="bad frame"),
     Case("session: lines without end", endless_requests, log="bad frame"),
     Case("session: half a frame", half_a_frame),
-    Case("session: a flood of requests", flood_of_requests, (STANDALONE, THREE)),
+    Case("session: a flood of requests", flood_of_requests, (STANDALONE, STANDALONE_TLS, THREE)),
     Case(
         "session: names with escapes",
         names_that_move_the_cursor,

@@ -11,6 +11,7 @@ from tests.e2e.cluster import told_status
 from tests.hostile.cases import THREE, THREE_TLS, Case, Target
 from tests.hostile.client_port import HTTP, TLS_HELLO, close
 from tests.hostile.strangers import SOURCES, Stranger, TlsStranger, dial_all, dribble, for_seconds
+from tests.hostile.tls_door import client_hello
 from ticketing.node.handshake import DIALLER, NONCE_BYTES, LinkFacts, LinkFailure, LinkPeer, PeerHandshake
 from ticketing.node.link import HEADER, PeerKind, encode_frame
 from ticketing.node.shown import Mark, Shows
@@ -80,6 +81,20 @@ async def link_of(target: Target, host: Impostor) -> Stranger:
     return stranger
 
 
+async def answers(target: Target) -> bool:
+    """Whether the port answers the first words of a dialler."""
+    if target.tls is None:
+        handshake = PeerHandshake(
+            DIALLER, await impostor(target), [secret_of(target)], os.urandom(NONCE_BYTES), purpose="peer"
+        )
+        said = handshake.start()
+    else:
+        said = client_hello(target)
+    with await Stranger.dial(target.node.peer) as stranger:
+        await stranger.send(said)
+        return bool(await stranger.read())
+
+
 async def silent(target: Target, _seconds: float) -> str:
     strangers = await dial_all(target.node.peer, 60, SOURCES[:3])
     await asyncio.gather(*(stranger.ended() for stranger in strangers))
@@ -88,8 +103,6 @@ async def silent(target: Target, _seconds: float) -> str:
 
 
 async def stalled_tls(target: Target, _seconds: float) -> str:
-    from tests.hostile.tls_door import client_hello
-
     hello = client_hello(target)
     strangers = await dial_all(target.node.peer, 30, SOURCES[4:6])
     for number, stranger in enumerate(strangers):
@@ -234,8 +247,6 @@ async def full_door(target: Target, _seconds: float) -> str:
 
 async def handshake_flood(target: Target, seconds: float) -> str:
     """TLS handshakes, each without a certificate of ours."""
-    from tests.hostile.tls_door import client_hello
-
     hello = client_hello(target)
 
     async def once(number: int) -> None:
