@@ -11,7 +11,7 @@ from tests.node.clocks import Machine, S, exchange
 from ticketing.node import clock_messages
 from ticketing.node.clock_health import PEERS_MAX, ClockHealth, read_together
 from ticketing.node.clock_messages import ClockProbe, ClockReply
-from ticketing.node.peer_clock import RHO_PPB
+from ticketing.node.peer_clock import RHO_PPB, PeerClock
 from ticketing.raft.types import MS, Member
 
 # A peer's wall clock is disciplined, an elapsed clock is not; together they stay within the 1 ms a second
@@ -519,6 +519,144 @@ class TestOwnSteps:
             times += [number * 10**7, number * 10**7 + span]
         elapsed, walls = iter(times), iter(range(8))
         assert read_together(lambda: next(elapsed), lambda: next(walls)) == (2 * 10**7, 2)
+
+
+@st.composite
+def clock_events(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    """What befalls machine 0: an event, whom it concerns, and by how many nanoseconds."""
+    amounts = st.one_of(st.integers(-600 * MS, 600 * MS), st.integers(-3 * MS, 3 * MS))
+    names = st.sampled_from(
+        ["wait", "wait long", "sample", "own step", "peer step", "forget", "source", "delta", "voters", "me"]
+    )
+    return draw(st.lists(st.tuples(names, st.integers(1, 3), amounts), max_size=25))
+
+
+class TestOpenGate:
+    """An open gate that is not reckoned anew is what it would be if it were."""
+
+    @settings(max_examples=400)
+    @given(
+        offsets=st.tuples(*[st.sampled_from([0, 240 * MS, -240 * MS, 400 * MS])] * 3),
+        rates=st.tuples(*[st.one_of(st.just(0), st.integers(-3_000_000, 3_000_000))] * 3),
+        events=clock_events(),
+    )
+    def test_it_is_open_whenever_it_would_be_found_open(
+        self,
+        offsets: tuple[int, int, int],
+        rates: tuple[int, int, int],
+        events: list[tuple[str, int, int]],
+    ) -> None:
+        own = Machine(1)
+        peers = [
+            Machine(number, wall_offset=offset, elapsed_ppb=rate)
+            for number, offset, rate in zip((2, 3, 4), offsets, rates, strict=True)
+        ]
+        true = 3 * S
+        me = own.member
+        voters: tuple[Member, ...] = (own.member, peers[0].member, peers[1].member)
+        outgoing: tuple[Member, ...] = ()
+        for peer in peers:
+            exchange(own, peer, true)
+        true += 2 * MS
+        for event, whom, amount in events:
+            own.health.gate(*own.clocks(true), me, voters, outgoing)
+            peer = peers[whom - 1]
+            match event:
+                case "wait":
+                    true += abs(amount)
+                case "wait long":
+                    true += 3 * S - 5 * MS + amount // 60
+                case "sample":
+                    exchange(own, peer, true)
+                    true += 2 * MS
+                case "own step":
+                    own.wall_offset += amount
+                case "peer step":
+                    peer.wall_offset += amount
+                case "forget":
+                    own.health.forget(peer.life)
+                case "source":
+                    own.health.source_says((None, True, False)[whom - 1])
+                case "delta":
+                    own.health.delta_ns = max(2 * MS, 500 * MS + amount)
+                case "voters":
+                    voters = (
+                        peer.member,
+                        *[other.member for other in (own, *peers) if other is not peer][:3],
+                    )
+                    outgoing = (peer.member, own.member) if amount > 0 else ()
+                case "me":
+                    me = peer.member if amount > 0 else own.member
+            found = own.health.gate(*own.clocks(true), me, voters, outgoing)
+            own.health._open = None
+            assert found == own.health.gate(*own.clocks(true), me, voters, outgoing)
+
+    @pytest.fixture
+    def three(self) -> list[Machine]:
+        """The first one's gate is open and kept; the third has no part in that."""
+        machines = cluster(0, 100, 2_000)
+        measure_all(machines, 0)
+        assert self.is_open(machines)
+        return machines
+
+    @staticmethod
+    def is_open(machines: list[Machine], true: int = 2 * MS) -> bool:
+        """For three voters, as tuples: what a node hands in."""
+        a, b, c = machines
+        return a.health.gate(*a.clocks(true), a.member, (a.member, b.member, c.member))
+
+    def test_a_step_of_our_wall_clock_closes_it_at_once(self, three: list[Machine]) -> None:
+        three[0].wall_offset -= 151 * MS
+        assert not self.is_open(three)
+        three[0].wall_offset += 2 * 151 * MS
+        assert self.is_open(three)
+        three[0].wall_offset += 200 * MS
+        assert not self.is_open(three)
+
+    @pytest.mark.parametrize("us", range(-160_000, -140_000, 500))
+    def test_a_step_to_the_limit_counts_the_error_and_its_growth(self, three: list[Machine], us: int) -> None:
+        three[0].wall_offset += us * 1000
+        for true in (2 * MS, 1_000 * MS, 2_900 * MS):
+            found = self.is_open(three, true)
+            three[0].health._open = None
+            assert found == self.is_open(three, true)
+            assert self.is_open(three, 2 * MS) or not found
+
+    def test_the_older_of_two_samples_closes_it(self) -> None:
+        machines = cluster(0, 0, 0, 400, 400)
+        a, b, c = machines[:3]
+        exchange(a, b, 0)
+        exchange(a, c, 1 * S)
+        voters = tuple(machine.member for machine in machines)
+        assert a.health.gate(*a.clocks(2 * S), a.member, voters)
+        assert not a.health.gate(*a.clocks(3 * S + 1), a.member, voters)
+
+    def test_a_new_sample_closes_it(self, three: list[Machine]) -> None:
+        three[1].wall_offset += 200 * MS
+        assert self.is_open(three, 1 * S)
+        exchange(three[0], three[1], 1 * S)
+        assert not self.is_open(three, 1 * S + 2 * MS)
+
+    def test_a_smaller_delta_closes_it(self, three: list[Machine]) -> None:
+        three[0].health.delta_ns = 200 * MS
+        assert not self.is_open(three)
+
+    def test_other_voters_close_it(self, three: list[Machine]) -> None:
+        a, b, c = three
+        assert not a.health.gate(*a.clocks(2 * MS), a.member, (a.member, c.member))
+        assert self.is_open(three)
+        assert not a.health.gate(
+            *a.clocks(2 * MS), a.member, (a.member, b.member, c.member), (a.member, c.member)
+        )
+
+    def test_it_is_not_reckoned_anew_while_nothing_happens(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        a, b, c = machines = cluster(0, 20, -20)
+        measure_all(machines, 0)
+        assert gate(a, machines, 2 * MS)
+        voters = tuple(machine.member for machine in (a, b, c))
+        assert a.health.gate(*a.clocks(2 * MS), a.member, voters)
+        monkeypatch.setattr(PeerClock, "difference", lambda *_: pytest.fail("reckoned anew"))
+        assert a.health.gate(*a.clocks(2_900 * MS), a.member, voters)
 
 
 class TestMessages:

@@ -3,7 +3,7 @@
 Every node, leader or not, probes each peer about once a second. Nothing is decided when a sample arrives:
 each question is answered at the moment it is asked, from samples of the last 3 s and this node's clocks
 now. The caller hands in the two clocks read together (`read_together`), once per turn of its loop, after
-the turn's gap check.
+the turn's gap check. An open gate is not reckoned anew for each pair of readings that cannot have closed it (`_Open`).
 
 A peer is named by its incarnation: clocks belong to a process life, and it has that number before and after
 it is given a NodeId, so what was measured while a domain forms or a learner catches up still counts
@@ -17,6 +17,7 @@ by more than rho.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -63,6 +64,24 @@ class ClockView(msgspec.Struct, frozen=True, kw_only=True):
     """Samples refused: slow round trip, or a clock moved meanwhile."""
 
 
+class _Open(NamedTuple):
+    """An open gate, and for which readings of our clocks that is certain.
+
+    Invariant: with the samples, the source's word and Δ as they are, the gate is open for `me` among these voters at
+    every pair of readings made no later than `until_ns` between which lies (wall less elapsed clock) what is within
+    `low_ns` and `high_ns`. So a step of the wall clock, and the age of a sample, show as soon as without it. Whatever
+    changes one of those drops it. A closed gate is never kept.
+    """
+
+    me: Member
+    voters: tuple[Member, ...]
+    outgoing: tuple[Member, ...]
+    delta_ns: int
+    until_ns: int
+    low_ns: int
+    high_ns: int
+
+
 class ClockHealth:
     """Samples of all peers, and the questions asked of them. Times are nanoseconds; `wall_ns` is Unix
     time.
@@ -71,6 +90,7 @@ class ClockHealth:
     __slots__ = (
         "_last_now_ns",
         "_last_wall_ns",
+        "_open",
         "_peers",
         "delta_ns",
         "last_step_ns",
@@ -83,6 +103,7 @@ class ClockHealth:
         self.delta_ns = delta_ns
         """Δ, a setting of the whole domain: may be set anew when this process is told the domain's."""
         self._peers: dict[int, PeerClock] = {}
+        self._open: _Open | None = None
         self.source_synchronised: bool | None = None
         """A further source's word (chrony); `None` where none is named or it has not answered."""
         self.source_detail = ""
@@ -98,6 +119,7 @@ class ClockHealth:
         """A link with `peer` has come up: it is probed at once unless a valid sample of it is at hand."""
         clock = self._peers.get(peer)
         if clock is None:
+            self._open = None
             if len(self._peers) >= PEERS_MAX:
                 del self._peers[min(self._peers, key=self._sampled_ns)]
             self._peers[peer] = PeerClock(now_ns)
@@ -106,6 +128,7 @@ class ClockHealth:
 
     def forget(self, peer: int) -> None:
         """The process life is over, or no concern of ours any more."""
+        self._open = None
         self._peers.pop(peer, None)
 
     def due(self, now_ns: int) -> list[int]:
@@ -145,6 +168,7 @@ class ClockHealth:
         clock = self._peers.get(peer)
         if clock is None:
             return "not_awaited"
+        self._open = None
         refusal = clock.take(reply, now_ns, wall_ns, self.delta_ns // 2)
         if refusal is None:
             clock.probe_due_ns = max(clock.probe_due_ns, reply.sent_ns + PROBE_EVERY_NS)
@@ -163,6 +187,7 @@ class ClockHealth:
 
     def source_says(self, synchronised: bool | None, detail: str = "") -> None:
         """What a further source (chrony) says of our wall clock; not synchronised means outside."""
+        self._open = None
         self.source_synchronised = synchronised
         self.source_detail = detail
 
@@ -197,25 +222,54 @@ class ClockHealth:
         In a joint configuration a majority of `voters` and one of `outgoing`. On a node that does not lead
         the same answer is what it reports of itself.
         """
+        known = self._open
+        if (
+            known is not None
+            and now_ns <= known.until_ns
+            and known.low_ns <= wall_ns - now_ns <= known.high_ns
+            and known.voters == voters
+            and known.outgoing == outgoing
+            and known.me == me
+            and known.delta_ns == self.delta_ns
+        ):
+            return True
         if self.source_synchronised is False:
             return False
-        if not self._majority_inside(now_ns, wall_ns, me, voters):
+        counted: list[PeerClock] = []
+        if not self._majority_inside(now_ns, wall_ns, me, voters, counted):
             return False
-        return not outgoing or self._majority_inside(now_ns, wall_ns, me, outgoing)
+        if outgoing and not self._majority_inside(now_ns, wall_ns, me, outgoing, counted):
+            return False
+        slack_ns = min((clock.slack_ns(now_ns, wall_ns, self.delta_ns // 2) for clock in counted), default=0)
+        if counted and slack_ns > 0:
+            self._open = _Open(
+                me,
+                tuple(voters),
+                tuple(outgoing),
+                self.delta_ns,
+                min(clock.counts_until_ns for clock in counted),
+                wall_ns - now_ns - slack_ns,
+                wall_ns - now_ns + slack_ns,
+            )
+        return True
 
-    def _majority_inside(self, now_ns: int, wall_ns: int, me: Member, voters: Sequence[Member]) -> bool:
+    def _majority_inside(
+        self, now_ns: int, wall_ns: int, me: Member, voters: Sequence[Member], counted: list[PeerClock]
+    ) -> bool:
+        """`counted` gets the clocks that made it so."""
         missing = len(voters) // 2 + 1
         for voter in voters:
-            if voter == me or self._inside(voter, now_ns, wall_ns):
-                missing -= 1
-                if missing == 0:
-                    return True
+            if voter != me:
+                clock = self._peers.get(voter.incarnation)
+                if clock is None or not self._inside(clock, now_ns, wall_ns):
+                    continue
+                counted.append(clock)
+            missing -= 1
+            if missing == 0:
+                return True
         return False
 
-    def _inside(self, member: Member, now_ns: int, wall_ns: int) -> bool:
-        clock = self._peers.get(member.incarnation)
-        if clock is None:
-            return False
+    def _inside(self, clock: PeerClock, now_ns: int, wall_ns: int) -> bool:
         measured = clock.difference(now_ns, wall_ns)
         if measured is None:
             return False
@@ -284,7 +338,7 @@ class ClockHealth:
             return False
         if self.source_synchronised is False:
             return True
-        return clock.difference(now_ns, wall_ns) is not None and not self._inside(voter, now_ns, wall_ns)
+        return clock.difference(now_ns, wall_ns) is not None and not self._inside(clock, now_ns, wall_ns)
 
     # --- reports
 

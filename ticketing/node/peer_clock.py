@@ -165,6 +165,20 @@ class PeerClock:
             return None
         return self._offset_ns + now_ns - wall_ns, self._error_ns + _drift(now_ns - sampled_ns)
 
+    @property
+    def counts_until_ns(self) -> int:
+        """Until when the newest sample counts."""
+        assert self.sampled_ns is not None
+        return self.sampled_ns + SAMPLE_VALID_NS
+
+    def slack_ns(self, now_ns: int, wall_ns: int, limit_ns: int) -> int:
+        """By how much our wall clock may yet move against our elapsed clock, either way, before difference and error
+        together could pass `limit_ns`, as long as this sample counts; below zero: they may pass it by themselves.
+        """
+        assert self.sampled_ns is not None
+        difference_ns = abs(self._offset_ns + now_ns - wall_ns)
+        return limit_ns - difference_ns - self._error_ns - _drift(SAMPLE_VALID_NS)
+
     # --- the elapsed clock's rate
 
     def _judge_rate(self, beat: _Beat, now_ns: int) -> None:
