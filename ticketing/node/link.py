@@ -21,6 +21,9 @@ PARTS_MAX = 256
 HEADER = struct.Struct(">IB")
 """Length of kind and payload together, then the kind."""
 
+_HEADER_BYTES = HEADER.size
+_unpack_header = HEADER.unpack_from
+
 
 class PeerKind(IntEnum):
     """What the payload of a frame is."""
@@ -92,8 +95,15 @@ class FrameDecoder:
                 return frames
             self._head = b""
             offset = self._frame(head, 0, data, offset, frames)
-        while size - offset >= HEADER.size and not self.failure:
-            offset = self._frame(data, offset, data, offset + HEADER.size, frames)
+        while size - offset >= _HEADER_BYTES and not self.failure:
+            length, kind = _unpack_header(data, offset)
+            end = offset + _HEADER_BYTES - 1 + length
+            if 0 < length <= self.limit and end <= size:
+                # Whole and in one piece, as nearly all are.
+                frames.append((kind, data[offset + _HEADER_BYTES : end]))
+                offset = end
+            else:
+                offset = self._frame(data, offset, data, offset + _HEADER_BYTES, frames)
         if offset < size and not self.failure:
             self._head = data[offset:]
         return frames

@@ -34,7 +34,8 @@ def check_message(replica: Replica, replication: Replication | None, message: Me
     `replication`: of this member's own lead, where it leads. Two that lead one term are no matter of this: each may be
     right about its votes, so whoever sees both stops.
     """
-    _check_term(replica.term, message.term)
+    if message.term > replica.term:
+        _check_term(replica.term, message.term)
     if type(message) is AppendEntries:
         _check_append(replica, message)
     elif replication is None or message.term != replica.term:
