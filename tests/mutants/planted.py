@@ -215,6 +215,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no grant while the clocks are unproven",
     ),
     Mutation(
+        "open-gate-outlives-a-step",
+        "ticketing/node/clock_health.py",
+        "            and known.low_ns <= wall_ns - now_ns <= known.high_ns\n",
+        "",
+        "an open gate is kept although the wall clock has moved",
+        "no grant while the clocks are unproven",
+    ),
+    Mutation(
         "old-sample-counts",
         "ticketing/node/peer_clock.py",
         "SAMPLE_VALID_NS = 3 * S",
