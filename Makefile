@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-rust check format sim bench bench-peers mutants chaos clean
+.PHONY: demo test test-rust check format sim bench bench-peers bench-compiled compiled test-compiled mutants chaos clean
 
 demo: $(STAMP)
 	$(BIN)/ticketing demo
@@ -57,6 +57,26 @@ bench-peers: $(STAMP)
 	$(BIN)/python -m benchmarks.failover --client published --trials 5 --results $(RESULTS)
 	$(BIN)/python -m benchmarks.page --results $(RESULTS)
 
+# The optional compiled build: the sources once more in a folder of their own, the modules that pyproject.toml names compiled
+# beside them. Needs a C compiler, and takes a minute or two. See docs/performance.md.
+COMPILED := .compiled
+COPIED := ticketing saro_ticketing tests benchmarks docs deploy clients pyproject.toml setup.py README.md Makefile
+compiled: $(STAMP)
+	rm -rf $(addprefix $(COMPILED)/,$(COPIED))
+	mkdir -p $(COMPILED)
+	tar -c --exclude=__pycache__ --exclude=clients/rust/target $(COPIED) | tar -x -C $(COMPILED)
+	cd $(COMPILED) && TICKETING_COMPILE=1 ../$(BIN)/python setup.py --quiet build_ext --inplace
+
+# The tests of what is compiled, and the simulator's runs compared byte for byte with those of the sources.
+DIGESTS ?= 0..199
+test-compiled: compiled
+	cd $(COMPILED) && ../$(BIN)/python -m pytest -q tests/protocol tests/raft tests/locks tests/node tests/server tests/e2e
+	$(BIN)/python -m tests.compiled --seeds $(DIGESTS)
+
+# The compiled build beside the sources, the reference servers and Redis.
+bench-compiled: compiled
+	$(BIN)/python -m benchmarks.compare compiled --without etcd-memory etcd-fsync zookeeper
+
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
 
@@ -74,4 +94,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) clients/rust/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) clients/rust/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,7 +14,13 @@ from benchmarks.systems.bare_replicated import BareReplicated
 from benchmarks.systems.dflockd import Dflockd
 from benchmarks.systems.etcd import Etcd, EtcdFsync
 from benchmarks.systems.null import Null
-from benchmarks.systems.ours import Standalone, ThreeNodes, ThreeNodesTls
+from benchmarks.systems.ours import (
+    Standalone,
+    StandaloneCompiled,
+    ThreeNodes,
+    ThreeNodesCompiled,
+    ThreeNodesTls,
+)
 from benchmarks.systems.pysyncobj import PySyncObj
 from benchmarks.systems.redis import Redis
 from benchmarks.systems.system import System
@@ -24,13 +30,18 @@ SYSTEMS: dict[str, type[System]] = {
     system.name: system
     for system in (
         *(Null, Bare, BareReplicated, Standalone, ThreeNodes, ThreeNodesTls),
+        *(StandaloneCompiled, ThreeNodesCompiled),
         *(Redis, Dflockd, Etcd, EtcdFsync, ZooKeeper, PySyncObj),
     )
 }
 WIRE = "benchmarks.systems.wire_clients"
 OF_OUR_WIRE = {"published": f"{WIRE}:Published", "ours": f"{WIRE}:Ours", "raw": f"{WIRE}:Raw"}
+_WITH_OUR_WIRE = (
+    *("null", "bare", "bare-replicated", "standalone", "cluster", "cluster-tls"),
+    *("standalone-compiled", "cluster-compiled"),
+)
 CLIENTS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("null", "bare", "bare-replicated", "standalone", "cluster", "cluster-tls"), OF_OUR_WIRE),
+    **dict.fromkeys(_WITH_OUR_WIRE, OF_OUR_WIRE),
     "redis": {
         "redis-py": "benchmarks.systems.redis:LockClient",
         "raw": "benchmarks.systems.redis:Raw",
@@ -100,6 +111,10 @@ BARE_RAW = Entrant("bare", "raw")
 BARE_REPLICATED_RAW = Entrant("bare-replicated", "raw")
 STANDALONE_RAW = Entrant("standalone", "raw")
 CLUSTER_RAW = Entrant("cluster", "raw")
+STANDALONE_COMPILED = Entrant("standalone-compiled", "published")
+CLUSTER_COMPILED = Entrant("cluster-compiled", "published")
+STANDALONE_COMPILED_RAW = Entrant("standalone-compiled", "raw")
+CLUSTER_COMPILED_RAW = Entrant("cluster-compiled", "raw")
 REDIS = Entrant("redis", "redis-py")
 REDIS_RAW = Entrant("redis", "raw")
 REDIS_RAW_OWNER = Entrant("redis", "raw, owner only")
@@ -153,8 +168,34 @@ REPLICATED = Act(
 )
 """The systems of three nodes."""
 
+COMPILED = Act(
+    "compiled",
+    (
+        Workload(
+            OWN_1,
+            1,
+            1,
+            (BARE_REPLICATED, STANDALONE, STANDALONE_COMPILED, CLUSTER, CLUSTER_COMPILED),
+        ),
+        Workload(
+            OWN_64,
+            64,
+            64,
+            (
+                *(NULL, BARE_REPLICATED, STANDALONE, STANDALONE_COMPILED, CLUSTER, CLUSTER_COMPILED),
+                *(NULL_RAW, STANDALONE_RAW, STANDALONE_COMPILED_RAW, CLUSTER_RAW, CLUSTER_COMPILED_RAW),
+                REDIS_RAW,
+            ),
+        ),
+        Workload(
+            HAND_OVER, 64, 4, (BARE_REPLICATED, STANDALONE, STANDALONE_COMPILED, CLUSTER, CLUSTER_COMPILED)
+        ),
+    ),
+)
+"""The compiled build beside the sources: needs `make compiled`, and Redis."""
+
 OPEN_SHARES = (25, 50, 75)
 """Arrivals of the open loop, in percent of the closed loop's rate at 64 workers."""
 OPEN_ENTRANTS = (BARE_REPLICATED, STANDALONE, CLUSTER, CLUSTER_TLS, REDIS, DFLOCKD, ETCD, ZOOKEEPER)
 
-ACTS = {act.name: act for act in (OURS, SINGLE, REPLICATED)}
+ACTS = {act.name: act for act in (OURS, SINGLE, REPLICATED, COMPILED)}

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from benchmarks.systems.processes import (
     HOST,
+    PROJECT,
     ServerProcess,
     free_ports,
     port_answers,
@@ -27,11 +28,17 @@ PEER_PORT, ADMIN_PORT, CLIENT_PORT = 6225, 7225, 5225
 """On hosts of their own."""
 
 
+COMPILED = PROJECT / ".compiled"
+"""What `make compiled` makes."""
+
+
 class OurNodes(System):
     """A cluster's folder and the node processes in it."""
 
     nodes: ClassVar[int] = 3
     tls: ClassVar[bool] = False
+    sources: ClassVar[Path] = PROJECT
+    """Where its nodes find their modules."""
     fifo = True
 
     def __init__(
@@ -55,7 +62,10 @@ class OurNodes(System):
             prefix = self._before(self._hosts[number]) if self._hosts else ()
             config = self._home / place.name / NODE_FILE
             command = [*prefix, *python_module("ticketing", "node", "start", "--config", str(config))]
-            self.processes[place.client] = ServerProcess(command, self._folder / f"{place.name}.log")
+            # The folder that a process runs in comes before all others where it looks for modules.
+            self.processes[place.client] = ServerProcess(
+                command, self._folder / f"{place.name}.log", folder=self._folder, sources=self.sources
+            )
         if not self._hosts:
             ports = [split_address(address)[1] for address in self.processes]
             wait_until(lambda: all(map(port_answers, ports)), self.title, list(self.processes.values()))
@@ -101,6 +111,22 @@ class ThreeNodesTls(OurNodes):
     title = "ticketing, 3 nodes, TLS"
     promises = "as ticketing, 3 nodes; TLS to clients, mutual TLS between nodes"
     tls = True
+
+
+class StandaloneCompiled(Standalone):
+    """One node of the compiled build."""
+
+    name = "standalone-compiled"
+    title = "ticketing standalone, compiled"
+    sources = COMPILED
+
+
+class ThreeNodesCompiled(ThreeNodes):
+    """Three nodes of the compiled build."""
+
+    name = "cluster-compiled"
+    title = "ticketing, 3 nodes, compiled"
+    sources = COMPILED
 
 
 def _on_loopback(nodes: int) -> list[Place]:

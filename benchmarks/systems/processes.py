@@ -31,13 +31,15 @@ class ServerProcess:
         log: Path,
         *,
         folder: Path | None = None,
+        sources: Path = PROJECT,
     ) -> None:
+        """`sources`: where it finds the project's modules."""
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 list(command),
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(PROJECT)},
+                env={**os.environ, "PYTHONPATH": str(sources)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -41,7 +41,8 @@ def test_every_block_of_the_page_is_made_and_the_text_between_stays() -> None:
 
 
 def test_plots_have_a_line_for_every_system() -> None:
-    assert page.throughput_plot(filled()).count("<polyline") == len(plan.SYSTEMS)
+    systems = {one.system for act in (plan.SINGLE, plan.REPLICATED) for one in act.entrants()}
+    assert page.throughput_plot(filled()).count("<polyline") == len(systems)
     assert page.open_loop_plot(filled()).count("<polyline") == len(plan.OPEN_ENTRANTS)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from ticketing.locks.codec import UnknownEntry, decode_commands, encode_commands
 from ticketing.locks.commands import Cancel, Extend, Turn
 from ticketing.locks.restore import BadSnapshot, SnapshotLoader
-from ticketing.locks.snapshot import SnapshotHeader
+from ticketing.locks.snapshot_header import SnapshotHeader
 from ticketing.locks.table import LockTable
 from ticketing.node import clock_messages, forming_messages, membership_messages, snapshots
 from ticketing.node.handshake import ACCEPTOR, DIALLER, NONCE_BYTES, LinkFacts, LinkPeer, PeerHandshake

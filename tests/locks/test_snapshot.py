@@ -22,7 +22,8 @@ from ticketing.locks.checksum import TableChecksum
 from ticketing.locks.commands import Cancel, Extend, Turn
 from ticketing.locks.held import SECOND_NS
 from ticketing.locks.restore import BadSnapshot, SnapshotLoader
-from ticketing.locks.snapshot import SnapshotHeader, SnapshotReader
+from ticketing.locks.snapshot import SnapshotReader
+from ticketing.locks.snapshot_header import SnapshotHeader
 from ticketing.locks.table import LockTable
 
 RECEIPT_NS = 5_000_000_000_000

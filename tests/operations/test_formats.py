@@ -19,7 +19,7 @@ from tests.operations.format_samples import DOMAIN, MESSAGES, End, encoded, samp
 from ticketing.locks.codec import UnknownEntry, decode_commands, encode_commands
 from ticketing.locks.commands import FORMAT as ENTRY_FORMAT
 from ticketing.locks.restore import BadSnapshot
-from ticketing.locks.snapshot import SNAPSHOT_FORMAT, SnapshotHeader
+from ticketing.locks.snapshot_header import SNAPSHOT_FORMAT, SnapshotHeader
 from ticketing.node import clock_messages, forming_messages, membership_messages, snapshots
 from ticketing.node.handshake import FORMAT as LINK_FORMAT
 from ticketing.node.handshake import FORMAT_OLDEST, NONCE_BYTES, LinkFacts, LinkPeer

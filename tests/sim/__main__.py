@@ -20,6 +20,8 @@ from tests.sim.run import run_seed
 def run_one(seed: int, *, log: bool, digest: bool) -> int:
     """One seed; 1 where it breaks a promise."""
     result = run_seed(seed, log=log, digest=digest)
+    if digest:
+        print(f"digest {result.digest}")
     print(result.failure or "no violation")
     entry = Entry("this run")
     entry.add(result)

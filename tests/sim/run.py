@@ -25,6 +25,8 @@ class Result(NamedTuple):
     conflicts: int
     changes: int
     snapshots: int
+    digest: str = ""
+    """Of the run's log, where that was asked for."""
 
 
 class _Unraisable:
@@ -49,7 +51,7 @@ class _Unraisable:
 
 
 def run_seed(seed: int, *, log: bool = False, digest: bool = False) -> Result:
-    """One run; its log goes to standard output, or only its digest."""
+    """One run; its log goes to standard output. `digest`: of the log, whether or not it is printed."""
     began_s = time.process_time()
     summed = hashlib.sha256()
 
@@ -70,8 +72,6 @@ def run_seed(seed: int, *, log: bool = False, digest: bool = False) -> Result:
             if log:
                 traceback.print_exc(file=sys.stdout)
     failure = failure or "; ".join(unraisable.found)
-    if digest:
-        print(f"digest {summed.hexdigest()}")
     world, invariants = scenario.world, scenario.invariants
     return Result(
         seed,
@@ -84,4 +84,5 @@ def run_seed(seed: int, *, log: bool = False, digest: bool = False) -> Result:
         invariants.conflicts,
         invariants.changes,
         invariants.snapshots,
+        summed.hexdigest() if digest else "",
     )

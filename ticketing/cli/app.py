@@ -70,8 +70,9 @@ app = typer.Typer(
 def _version(value: bool) -> None:
     if value:
         from ticketing import __version__
+        from ticketing.native import is_compiled
 
-        write_line(f"ticketing {__version__}")
+        write_line(f"ticketing {__version__}" + " (compiled)" * is_compiled())
         raise typer.Exit
 
 

@@ -23,7 +23,8 @@ from ticketing.locks.keystate import (
     Ask,
     KeyState,
 )
-from ticketing.locks.requests import DeskLimits, Requests
+from ticketing.locks.limits import DeskLimits
+from ticketing.locks.requests import Requests
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
 from ticketing.locks.turns import CANCELLED_PER_SLICE, DEAD_SKIPPED_MAX

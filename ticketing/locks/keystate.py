@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ticketing.locks.commands import Revoke
 from ticketing.locks.session import DeskSession
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from ticketing.locks.proposing import Batch
     from ticketing.locks.waiting import Waiter
 
-NONE = 0
+NONE: Final = 0
 """Nothing is in flight for the key."""
-ENDING = 1
+ENDING: Final = 1
 """A turn without a next."""
-GRANT = 2
+GRANT: Final = 2
 """A turn with a next."""
-EXTENDING = 3
+EXTENDING: Final = 3
 """An extend."""
 
-UNMARKED = 0
-GRANT_KEPT = 1
+UNMARKED: Final = 0
+GRANT_KEPT: Final = 1
 """The key is free and its head waits for the gate or for room."""
-END_KEPT = 2
+END_KEPT: Final = 2
 """A release, an expiry or an extension waits for room."""
 
-RELEASE = 1
-EXTEND = 2
-CANCEL = 3
-REVOKE = 4
-RESEND = 5
+RELEASE: Final = 1
+EXTEND: Final = 2
+CANCEL: Final = 3
+REVOKE: Final = 4
+RESEND: Final = 5
 
 
 class Ask:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from ticketing.locks.codec import size_of
 from ticketing.locks.commands import Revoke, Turn
 from ticketing.locks.held import Held
@@ -21,22 +19,13 @@ from ticketing.locks.keystate import (
     Ask,
     KeyState,
 )
+from ticketing.locks.limits import DeskLimits
 from ticketing.locks.session import DeskSession
 from ticketing.locks.table import LockTable
 from ticketing.locks.turns import Turns
 from ticketing.locks.waiting import Waiter
 from ticketing.protocol import frames
 from ticketing.protocol.fields import LEASE_MAX, LEASE_MIN, WAIT_MAX
-
-
-class DeskLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds beyond which an acquire is answered `B` (spec 4)."""
-
-    waiters_per_session: int = 50_000
-    waiters_per_key: int = 100_000
-    waiters: int = 200_000
-    keys: int = 1_000_000
-
 
 _NOBODY = DeskSession("")
 """Stands where a request came from no session."""

@@ -9,7 +9,8 @@ import msgspec
 
 from ticketing.locks.held import DETACHED, LEASE_MAX_S, Held
 from ticketing.locks.ring import OwnerRing
-from ticketing.locks.snapshot import SNAPSHOT_FORMAT, HeldRecord, SnapshotHeader
+from ticketing.locks.snapshot import HeldRecord
+from ticketing.locks.snapshot_header import SNAPSHOT_FORMAT, SnapshotHeader
 from ticketing.locks.table import ADMIN_IDS_MAX, TOKEN_LIMIT, LockTable
 
 _decoder = msgspec.msgpack.Decoder(list[HeldRecord])

@@ -31,7 +31,8 @@ class OwnerRing:
         """Whether no late copy of this owner's request may be granted any more."""
         return owner in self._newest
 
-    __contains__ = contains
+    def __contains__(self, owner: int) -> bool:
+        return owner in self._newest
 
     def add(self, owner: int) -> None:
         """Notes one cancel; the oldest one is forgotten where the ring was full."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ticketing.native import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DeskSession:
     """One authenticated client connection as the desk sees it; the node's session extends it.
 

@@ -12,30 +12,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ticketing.locks.held import Held
+from ticketing.locks.snapshot_header import SNAPSHOT_FORMAT, SnapshotHeader
 from ticketing.locks.walk import TokenWalk
 
 if TYPE_CHECKING:
     from ticketing.locks.table import LockTable
 
-SNAPSHOT_FORMAT = 1
-
 HeldRecord = tuple[bytes, int, int, int, str, int, int, int]
 """key, token, renewal, owner, name, lease (s), granted at (Unix ms), stamp (sender's elapsed clock, ns)."""
 
 _encoder = msgspec.msgpack.Encoder()
-
-
-class SnapshotHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What comes before the slices."""
-
-    format: int
-    next_token: int
-    count: int
-    """How many held keys the slices tell, all together."""
-    ring: bytes
-    """The cancelled owners, oldest first, 8 big-endian bytes each."""
-    admin_ids: tuple[str, ...]
-    """Oldest first."""
 
 
 def record_of(held: Held) -> HeldRecord:

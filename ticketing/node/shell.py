@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ticketing.native import mypyc_attr
+
 if TYPE_CHECKING:
     from ticketing.node.session import ClientSession
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
     """One connection to another node's peer port, seen from one end.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ticketing.locks.restore import BadSnapshot, SnapshotLoader
-from ticketing.locks.snapshot import SnapshotHeader
+from ticketing.locks.snapshot_header import SnapshotHeader
 from ticketing.locks.table import LockTable
 from ticketing.node.link import PeerKind, encode_frame
 from ticketing.node.members import Members

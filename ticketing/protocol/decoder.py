@@ -8,6 +8,8 @@ unfinished or wrong, is judged by code of its own that need not be fast.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ticketing.protocol import frames
 from ticketing.protocol.fields import (
     ADDRESS_BYTES_MAX,
@@ -53,7 +55,7 @@ Reply = tuple[int, int, int, int, bytes]
 `R N X` have what they echo in place of the token, also where that is the owner of a cancel.
 """
 
-MALFORMED = "malformed"
+MALFORMED: Final = "malformed"
 """The problem of a reply decoder. It is the client's word alone: a client sends no `E`."""
 
 
@@ -61,14 +63,14 @@ def _sizes(table: dict[int, int]) -> bytes:
     return bytes(table.get(opcode, 0) for opcode in range(256))
 
 
-_ACQUIRE_SIZE = frames.ACQUIRE_HEADER.size
-_EXTEND_SIZE = frames.EXTEND_HEADER.size
-_ID_SIZE = frames.ID_HEADER.size
-_GRANTED_SIZE = frames.GRANTED_HEADER.size
-_WAITED_SIZE = frames.GRANTED_WAITED_HEADER.size
+_ACQUIRE_SIZE: Final = frames.ACQUIRE_HEADER.size
+_EXTEND_SIZE: Final = frames.EXTEND_HEADER.size
+_ID_SIZE: Final = frames.ID_HEADER.size
+_GRANTED_SIZE: Final = frames.GRANTED_HEADER.size
+_WAITED_SIZE: Final = frames.GRANTED_WAITED_HEADER.size
 
 # By opcode: the size of the header, opcode included, of a frame that ends with a key; 0 for all other bytes.
-_REQUEST_SIZES = _sizes(
+_REQUEST_SIZES: Final = _sizes(
     {
         ACQUIRE: _ACQUIRE_SIZE,
         Q: _ACQUIRE_SIZE,
@@ -77,7 +79,7 @@ _REQUEST_SIZES = _sizes(
         EXTEND: _EXTEND_SIZE,
     }
 )
-_REPLY_SIZES = _sizes(
+_REPLY_SIZES: Final = _sizes(
     {
         GRANTED: _GRANTED_SIZE,
         GRANTED_WAITED: _WAITED_SIZE,
@@ -91,17 +93,17 @@ _REPLY_SIZES = _sizes(
 )
 
 # Which keyed replies with one number echo a token there (or, for a cancel, an owner) and not an owner.
-_ECHOES_TOKEN = bytes([RELEASED, NOT_HELD, frames.EXTENDED])
+_ECHOES_TOKEN: Final = bytes([RELEASED, NOT_HELD, frames.EXTENDED])
 
 # By opcode: how many bytes the text of a frame without header may have.
 _REQUEST_TEXTS = {HELLO: HELLO_BYTES_MAX}
 _REPLY_TEXTS = {LEADER: ADDRESS_BYTES_MAX, MOVED: ADDRESS_BYTES_MAX, ERROR: REASON_BYTES_MAX}
 
-_unpack_acquire = frames.ACQUIRE_HEADER.unpack_from
-_unpack_id = frames.ID_HEADER.unpack_from
-_unpack_extend = frames.EXTEND_HEADER.unpack_from
-_unpack_granted = frames.GRANTED_HEADER.unpack_from
-_unpack_waited = frames.GRANTED_WAITED_HEADER.unpack_from
+_unpack_acquire: Final = frames.ACQUIRE_HEADER.unpack_from
+_unpack_id: Final = frames.ID_HEADER.unpack_from
+_unpack_extend: Final = frames.EXTEND_HEADER.unpack_from
+_unpack_granted: Final = frames.GRANTED_HEADER.unpack_from
+_unpack_waited: Final = frames.GRANTED_WAITED_HEADER.unpack_from
 
 
 class RequestDecoder:

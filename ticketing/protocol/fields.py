@@ -7,29 +7,30 @@ whoever has one out of range refuses it.
 from __future__ import annotations
 
 import unicodedata
+from typing import Final
 
-WAIT_MAX = 255
+WAIT_MAX: Final = 255
 """Seconds. 0 is one immediate try that is never queued; there is no endless wait."""
-LEASE_MIN = 1
+LEASE_MIN: Final = 1
 """Seconds."""
-LEASE_MAX = 250
+LEASE_MAX: Final = 250
 """Seconds."""
-KEY_BYTES_MAX = 128
-KEY_LINE_MAX = 192
+KEY_BYTES_MAX: Final = 128
+KEY_LINE_MAX: Final = 192
 """Up to this, a key of too many bytes is a bad key; beyond it the frame is bad."""
-HELLO_BYTES_MAX = 64
+HELLO_BYTES_MAX: Final = 64
 """What a client may say of itself in `H`."""
-ADDRESS_BYTES_MAX = 120
-REASON_BYTES_MAX = 64
-LINE_BYTES_MAX = 256
+ADDRESS_BYTES_MAX: Final = 120
+REASON_BYTES_MAX: Final = 64
+LINE_BYTES_MAX: Final = 256
 """A line of the handshake, its newline included."""
-OWNER_BYTES = 8
-OWNER_TOP_BIT = 1 << 63
+OWNER_BYTES: Final = 8
+OWNER_TOP_BIT: Final = 1 << 63
 """Set in every owner that can be cancelled, which no token has. Owners of published clients may lack it."""
-TOKEN_MAX = 1 << 62
+TOKEN_MAX: Final = 1 << 62
 """Tokens are 1 up to, and without, this number. 0 stands for no token."""
-U16_MAX = 0xFFFF
-U64_MAX = 0xFFFF_FFFF_FFFF_FFFF
+U16_MAX: Final = 0xFFFF
+U64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 # Printable by their Unicode category, and yet nothing is to be seen of them: Hangul fillers, Braille blank,
 # combining grapheme joiner, Khmer inherent vowels, Mongolian and general variation selectors.

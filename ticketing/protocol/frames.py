@@ -9,46 +9,47 @@ does not fit its field raises `struct.error`.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 # Client to server.
-ACQUIRE = 0x41
+ACQUIRE: Final = 0x41
 """`A`: acquire as published clients ask for it; answered by GRANTED."""
-Q = 0x51
+Q: Final = 0x51
 """`Q`: acquire, answered by GRANTED_WAITED, and by NOT_LEADING where the node does not lead."""
-RELEASE = 0x52
-CANCEL = 0x43
-EXTEND = 0x58
-HELLO = 0x48
+RELEASE: Final = 0x52
+CANCEL: Final = 0x43
+EXTEND: Final = 0x58
+HELLO: Final = 0x48
 """`H`: who the client is, for operators."""
 
 # Server to client.
-GRANTED = 0x41
-GRANTED_WAITED = 0x47
-TIMEOUT = 0x54
-BUSY = 0x42
-NOT_LEADING = 0x56
-RELEASED = 0x52
-NOT_HELD = 0x4E
-EXTENDED = 0x58
-LEADER = 0x4C
-MOVED = 0x4D
-ERROR = 0x45
+GRANTED: Final = 0x41
+GRANTED_WAITED: Final = 0x47
+TIMEOUT: Final = 0x54
+BUSY: Final = 0x42
+NOT_LEADING: Final = 0x56
+RELEASED: Final = 0x52
+NOT_HELD: Final = 0x4E
+EXTENDED: Final = 0x58
+LEADER: Final = 0x4C
+MOVED: Final = 0x4D
+ERROR: Final = 0x45
 
-NEWLINE = 0x0A
-CARRIAGE_RETURN = 0x0D
-SPACE = 0x20
-KEEPALIVE = b"\n"
+NEWLINE: Final = 0x0A
+CARRIAGE_RETURN: Final = 0x0D
+SPACE: Final = 0x20
+KEEPALIVE: Final = b"\n"
 """In both directions; never an answer to anything."""
 
-AUTH_FAILED = "auth_failed"
-AUTH_TIMEOUT = "auth_timeout"
-BAD_FRAME = "bad_frame"
-BAD_KEY = "bad_key"
-NO_LEADER = "no_leader"
-NOT_ACTIVE = "not_active"
-SHUTTING_DOWN = "shutting_down"
-SLOW_CONSUMER = "slow_consumer"
-TOO_MANY_SESSIONS = "too_many_sessions"
+AUTH_FAILED: Final = "auth_failed"
+AUTH_TIMEOUT: Final = "auth_timeout"
+BAD_FRAME: Final = "bad_frame"
+BAD_KEY: Final = "bad_key"
+NO_LEADER: Final = "no_leader"
+NOT_ACTIVE: Final = "not_active"
+SHUTTING_DOWN: Final = "shutting_down"
+SLOW_CONSUMER: Final = "slow_consumer"
+TOO_MANY_SESSIONS: Final = "too_many_sessions"
 
 ERROR_REASONS = (
     AUTH_FAILED,
@@ -70,11 +71,11 @@ EXTEND_HEADER = Struct(">BQH")
 GRANTED_HEADER = Struct(">BQQ")
 GRANTED_WAITED_HEADER = Struct(">BQQI")
 
-_pack_id = ID_HEADER.pack
-_pack_acquire = ACQUIRE_HEADER.pack
-_pack_extend = EXTEND_HEADER.pack
-_pack_granted = GRANTED_HEADER.pack
-_pack_granted_waited = GRANTED_WAITED_HEADER.pack
+_pack_id: Final = ID_HEADER.pack
+_pack_acquire: Final = ACQUIRE_HEADER.pack
+_pack_extend: Final = EXTEND_HEADER.pack
+_pack_granted: Final = GRANTED_HEADER.pack
+_pack_granted_waited: Final = GRANTED_WAITED_HEADER.pack
 
 
 def encode_acquire(wait: int, lease: int, owner: int, key: bytes) -> bytes:

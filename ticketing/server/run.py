@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from ticketing.native import is_compiled
 from ticketing.server.faults import Faults
 from ticketing.server.files import StateError, StateLock, read_facts
 from ticketing.server.listening import ListenError, is_loopback, split_address
@@ -112,7 +113,7 @@ async def _main(make_service: Callable[[], Service], ready_fd: int | None) -> in
         service.start()
         _settle_garbage()
         facts = service.ready_facts()
-        service.log("info", "ready", **facts)
+        service.log("info", "ready", **facts, compiled=is_compiled())
         if ready_fd is not None:
             _tell_ready(ready_fd, facts)
         status, reason = await service.run()

@@ -1,0 +1,1 @@
+"""The optional compiled build does what the sources do (docs/performance.md)."""
