@@ -1,7 +1,8 @@
 """Strikes a real cluster, and judges: `python -m tests.chaos --seed 7 --minutes 5 --nodes 5`.
 
-Ends with 0 where no promise was broken, with 1 where one was (then everything is kept, and it says where), with 2 where
-the machine lacks what it takes, with 130 at Ctrl-C and SIGTERM. Namespaces and processes are gone in any case.
+Ends with 0 where no promise was broken, with 1 where one was, with 2 where the machine lacks what it takes, with 130 at
+Ctrl-C and SIGTERM. What was written is kept where there is something to look at, and it says where. Namespaces and
+processes are gone in any case.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def main() -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         print(f"interrupted; what there is of it: {folder}", file=sys.stderr)
         return INTERRUPTED
-    if base is not None and not report.violations:
+    if base is not None and not report.telling:
         shutil.rmtree(base)
     else:
         report.kept = str(folder)

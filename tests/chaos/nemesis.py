@@ -58,6 +58,7 @@ class Nemesis:
         self._plan = plan
         self._paths = paths
         self._tell = tell
+        self._noted: list[tuple[float, str]] = []
         self.began = time.monotonic()
         cluster.on_look = self.changed
 
@@ -67,7 +68,13 @@ class Nemesis:
 
     def note_at(self, at: float, text: str) -> None:
         """A line about another time."""
-        self._tell(f"{at - self.began:9.3f} {text}")
+        line = f"{at - self.began:9.3f} {text}"
+        self._noted.append((at, line))
+        self._tell(line)
+
+    def noted(self, begin: float, end: float) -> list[str]:
+        """The lines of the run's log about a time."""
+        return [line for at, line in sorted(self._noted) if begin <= at <= end]
 
     # --- victims
 

@@ -8,7 +8,20 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+TOLD_S = 3.0
+"""What was under way in a longer time without a grant is printed."""
 ENDED_BADLY = re.compile(r"Traceback|internal fault")
+
+
+@dataclass
+class LongGap:
+    """A time without a grant, though a majority could serve."""
+
+    seconds: float
+    from_second: float
+    """Of the run."""
+    noted: list[str]
+    """What the run's log says of that time, and of the seconds before it."""
 
 
 @dataclass
@@ -34,12 +47,18 @@ class Report:
     longest_without_grant_s: float = 0.0
     gaps_over_1_s: int = 0
     gaps_over_3_s: int = 0
+    longest_gaps: list[LongGap] = field(default_factory=list)
     longest_refill_s: float = 0.0
     longest_stall_s: float = 0.0
     """For so long the machine served somebody else, and not this run."""
     gate_closings: int = 0
     violations: list[str] = field(default_factory=list)
     kept: str | None = None
+
+    @property
+    def telling(self) -> bool:
+        """Whether there is something in it to look at: all that was written is kept then."""
+        return bool(self.violations) or self.longest_without_grant_s > TOLD_S
 
     @property
     def granted(self) -> int:
@@ -61,6 +80,7 @@ class Report:
             f"a majority could serve for {self.majority_could_serve_s:.0f} s",
             f"longest without a grant meanwhile: {self.longest_without_grant_s:.2f} s",
             f"without a grant meanwhile for over 1 s: {self.gaps_over_1_s}, for over 3 s: {self.gaps_over_3_s}",
+            *(line for gap in self.longest_gaps if gap.seconds > TOLD_S for line in _told(gap)),
             f"longest until every place had its voter again: {self.longest_refill_s:.1f} s",
             f"longest time for which the machine served somebody else: {self.longest_stall_s:.2f} s",
             f"violations: {len(self.violations)}",
@@ -69,6 +89,13 @@ class Report:
         if self.kept is not None:
             rows.append(f"kept: {self.kept}")
         return "\n".join(rows)
+
+
+def _told(gap: LongGap) -> list[str]:
+    return [
+        f"  {gap.seconds:.2f} s from second {gap.from_second:.2f} on, of which the log says:",
+        *(f"    {line}" for line in gap.noted),
+    ]
 
 
 def _counts(counts: dict[str, int]) -> str:

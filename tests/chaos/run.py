@@ -20,7 +20,7 @@ from tests.chaos.network import Network, enter, network
 from tests.chaos.plan import Plan
 from tests.chaos.processes import start
 from tests.chaos.record import Witness, read_lines, witness
-from tests.chaos.report import Report, read_node_logs
+from tests.chaos.report import LongGap, Report, read_node_logs
 from tests.chaos.stalls import Stalls
 from tests.chaos.workload import CONNECTIONS, HOT_KEYS
 from tests.e2e.cluster import PROJECT, environment
@@ -34,6 +34,9 @@ PROGRAMS = 3
 FORMED_S = 60.0
 GRANTS_AGAIN_S = 30.0
 """After the last fault every hot key is granted within this: the longest lease, an election, and room."""
+GAPS_TOLD = 5
+BEFORE_GAP_S = 10.0
+"""What was struck so long before a time without a grant is told with it."""
 QUIET_S = 15.0
 """No longer than this nothing is granted while a majority could serve."""
 
@@ -231,8 +234,11 @@ def _liveness(nemesis: Nemesis, seen: Witness, stalls: Stalls, report: Report) -
     report.gaps_over_1_s = sum(gap.seconds > 1 for gap in gaps)
     report.gaps_over_3_s = sum(gap.seconds > 3 for gap in gaps)
     report.longest_stall_s = round(stalls.longest_s, 2)
-    for gap in gaps[:5]:
-        stalled_s = stalls.within(gap.began, gap.began + gap.seconds)
+    for gap in gaps[:GAPS_TOLD]:
+        end = gap.began + gap.seconds
+        stalled_s = stalls.within(gap.began, end)
+        lines = nemesis.noted(gap.began - BEFORE_GAP_S, end)
+        report.longest_gaps.append(LongGap(round(gap.seconds, 3), round(gap.began - nemesis.began, 3), lines))
         nemesis.note_at(
             gap.began,
             f"nothing was granted for {gap.seconds:.3f} s while a majority could serve"
