@@ -98,9 +98,6 @@ class LoopTurn:
 
     def flush(self) -> None:
         """Ends a turn."""
-        self._begun = False
-        if not self.busy:
-            return  # nothing is decided, sent or answered: if the loop has stood still, the next turn finds it
         node = self._node
         now_ns = node.shell.elapsed_ns()
         gap_ns = now_ns - self.seen_ns
@@ -108,9 +105,12 @@ class LoopTurn:
             # Between the reading and here. What was decided stands under this turn's gate and may be proposed.
             if node.lead is not None and node.lead.serving:
                 node.lead.propose(now_ns)
+            if not self.busy:
+                self.begin_work(now_ns)
             self._after_gap(gap_ns, now_ns)
-        self._work(now_ns)
-        self.busy = False
+        if self.busy:
+            self._work(now_ns)
+        self._begun = self.busy = False
         self.seen_ns = now_ns
 
     def _work(self, now_ns: int) -> None:
