@@ -10,7 +10,7 @@ from ticketing.node.members import MembersChange
 from ticketing.node.settings import Limits, S
 from ticketing.protocol import frames
 from ticketing.raft import messages
-from ticketing.raft.types import MS, ConfigurationChange, RaftSettings
+from ticketing.raft.types import MS, ConfigurationChange, Member, RaftSettings
 
 
 def drop_acks(cluster: Cluster) -> None:
@@ -191,6 +191,23 @@ def test_work_left_over_by_a_tick_goes_on_at_once() -> None:
     node.loop_turn.work_left = True
     node.flush()
     assert node.next_deadline_ns() - cluster.world.now_ns <= 2 * MS
+
+
+@pytest.mark.parametrize("late_ms", [0, 10])
+def test_a_transfer_that_is_refused_late_in_a_turn_leaves_the_gate_as_the_clocks_are_now(
+    late_ms: int,
+) -> None:
+    """A reading of the elapsed clock from the turn's beginning says nothing about the wall clock of now."""
+    cluster = formed()
+    leader, node = cluster.leader, cluster.leader.up
+    lead = node.lead
+    assert lead is not None
+    leader.wall_offset_ns = -252 * MS
+    now_ns = node.turn()
+    assert not lead.desk.gate_open
+    cluster.world.now_ns += late_ms * MS
+    assert node.leading.transfer_to(Member(99, 99), now_ns) == "not_voter"
+    assert not lead.desk.gate_open
 
 
 def waiters(cluster: Cluster, client: Client, count: int) -> None:

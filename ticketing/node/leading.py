@@ -174,5 +174,6 @@ class Leading:
             lead.propose(now_ns)
         refused = raft.transfer(target, now_ns)
         if lead.serving:
-            lead.begin_turn(now_ns, node.shell.wall_ns())
+            # Where it was refused the turn goes on, perhaps long after `now_ns`: both clocks are read anew.
+            lead.begin_turn(*read_together(node.shell.elapsed_ns, node.shell.wall_ns))
         return refused
