@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.node.clocks import Machine, S, exchange
 from ticketing.node import clock_messages
-from ticketing.node.clock_health import PEERS_MAX, ClockHealth, read_together
+from ticketing.node.clock_health import PEERS_MAX, ClockHealth, ClocksApartError, read_together
 from ticketing.node.clock_messages import ClockProbe, ClockReply
-from ticketing.node.peer_clock import RHO_PPB, PeerClock
+from ticketing.node.peer_clock import READING_ERROR_NS, RHO_PPB, PeerClock
 from ticketing.raft.types import MS, Member
 
 # A peer's wall clock is disciplined, an elapsed clock is not; together they stay within the 1 ms a second
@@ -82,6 +84,30 @@ class TestSample:
             return
         difference, error = measured
         assert abs(b.wall(use) - a.wall(use) - difference) <= error
+
+    @settings(max_examples=300)
+    @given(
+        travel=st.tuples(st.integers(0, 5 * MS), st.integers(0, 5 * MS)),
+        behind=st.tuples(*[st.sampled_from([0, 1, 50_000, READING_ERROR_NS])] * 3),
+        late=st.sampled_from([0, 1, READING_ERROR_NS - 1]),
+        age=st.integers(0, S),
+    )
+    def test_the_interval_holds_for_readings_that_are_late(
+        self, travel: tuple[int, int], behind: tuple[int, int, int], late: int, age: int
+    ) -> None:
+        """An elapsed clock is up to 100 µs behind and catches up; a wall clock is read up to 100 µs after it."""
+        a, b = cluster(0, 7)
+        at_probe, at_reply, at_use = sorted(behind, reverse=True)
+        begin, read = 3 * S, 3 * S + sum(travel)
+        use = read + age
+        a.health.watch(b.life, 0)
+        probe = a.health.probe(b.life, a.elapsed(begin) - at_probe, a.wall(begin), None)
+        clocks = b.clocks(begin + travel[0])
+        reply = b.health.answer(a.life, probe, *clocks, *clocks)
+        assert a.health.reply(b.life, reply, a.elapsed(read) - at_reply, a.wall(read)) is None
+        measured = a.health._peers[b.life].difference(a.elapsed(use) - at_use, a.wall(use + late))
+        assert measured is not None
+        assert abs(7 * MS - measured[0]) <= measured[1] - age // 1000
 
     def test_the_error_is_half_the_round_trip_and_widens_by_a_millisecond_a_second(self) -> None:
         a, b = cluster(0, 40)
@@ -512,13 +538,19 @@ class TestOwnSteps:
         elapsed, walls = iter([100_000, 200_000, 200_050]), iter([7, 8])
         assert read_together(lambda: next(elapsed), lambda: next(walls), 0) == (200_000, 8)
 
-    def test_on_a_machine_that_is_always_interrupted_the_closest_pair(self) -> None:
-        spans = [900_000, 800_000, 300_000, 700_000, 900_000, 900_000, 900_000, 900_000]
-        times: list[int] = []
-        for number, span in enumerate(spans):
-            times += [number * 10**7, number * 10**7 + span]
-        elapsed, walls = iter(times), iter(range(8))
-        assert read_together(lambda: next(elapsed), lambda: next(walls)) == (2 * 10**7, 2)
+    @pytest.mark.parametrize("interruptions", [1, 7, 8, 500])
+    def test_a_pair_that_was_interrupted_is_never_returned(self, interruptions: int) -> None:
+        """No difference allows for more than the wall clock being read 100 µs late."""
+        times = [number * S + late for number in range(interruptions) for late in (0, 100_000)]
+        times += [interruptions * S, interruptions * S + 99_999]
+        elapsed, walls = iter(times), itertools.count()
+        found = read_together(lambda: next(elapsed), lambda: next(walls))
+        assert found == (interruptions * S, interruptions)
+
+    def test_a_machine_that_never_reads_both_clocks_in_one_moment_has_none(self) -> None:
+        elapsed = itertools.count(0, 100_000)
+        with pytest.raises(ClocksApartError):
+            read_together(lambda: next(elapsed), lambda: 7)
 
 
 @st.composite
@@ -630,6 +662,42 @@ class TestOpenGate:
         voters = tuple(machine.member for machine in machines)
         assert a.health.gate(*a.clocks(2 * S), a.member, voters)
         assert not a.health.gate(*a.clocks(3 * S + 1), a.member, voters)
+
+    @settings(max_examples=300)
+    @given(
+        offsets=st.tuples(*[st.integers(-249, 249)] * 4),
+        arrangement=st.sampled_from(["five", "joint", "joint, the other way"]),
+        steps=st.lists(st.integers(-260 * MS, 260 * MS), min_size=1, max_size=5),
+    )
+    def test_of_several_peers_the_one_nearest_to_the_limit_closes_it(
+        self, offsets: tuple[int, int, int, int], arrangement: str, steps: list[int]
+    ) -> None:
+        own, *peers = cluster(0, *offsets)
+        me, (b, c, d, e) = own.member, [peer.member for peer in peers]
+        voters, outgoing = {
+            "five": ((me, b, c, d, e), ()),
+            "joint": ((me, b, c), (me, d, e)),
+            "joint, the other way": ((me, d, e), (me, b, c)),
+        }[arrangement]
+        for peer in peers:
+            exchange(own, peer, 0)
+        for step in steps:
+            own.health.gate(*own.clocks(2 * MS), me, voters, outgoing)
+            own.wall_offset = step
+            found = own.health.gate(*own.clocks(2 * MS), me, voters, outgoing)
+            own.health._open = None
+            assert found == own.health.gate(*own.clocks(2 * MS), me, voters, outgoing)
+            own.wall_offset = 0
+
+    def test_a_peer_that_is_dropped_for_a_new_one_closes_it(self) -> None:
+        a, b, c = machines = cluster(0, 0, 900)
+        exchange(a, b, 0)
+        others = [Machine(number) for number in range(10, 9 + PEERS_MAX)]
+        for other in others:
+            exchange(a, other, 1 * MS)
+        assert self.is_open(machines, 4 * MS)
+        a.health.watch(c.life, a.elapsed(4 * MS))
+        assert not self.is_open(machines, 4 * MS)
 
     def test_a_new_sample_closes_it(self, three: list[Machine]) -> None:
         three[1].wall_offset += 200 * MS

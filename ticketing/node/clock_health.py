@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from ticketing.node.clock_messages import ClockProbe, ClockReply
-from ticketing.node.peer_clock import SAMPLE_VALID_NS, PeerClock
+from ticketing.node.peer_clock import READING_ERROR_NS, SAMPLE_VALID_NS, PeerClock
 from ticketing.node.settings import S
 from ticketing.raft.types import MS, Member
 
@@ -37,9 +37,14 @@ STEP_MIN_NS = 1 * MS
 """A move of our wall clock against our elapsed clock by more than this, between two turns, is counted as a
 step."""
 
-_READ_TOGETHER_NS = 100_000
-_READ_TOGETHER_TRIES = 8
+_READ_TOGETHER_TRIES = 10_000
+"""At least a second of trying, as with the elapsed clock itself: a machine that is interrupted in each of them cannot
+say how late it is."""
 _FAR = 1 << 62
+
+
+class ClocksApartError(RuntimeError):
+    """Both clocks could not be read in one moment, so nothing is known of the wall clock."""
 
 
 class ClockView(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,22 +390,20 @@ class ClockHealth:
 def read_together(
     elapsed_ns: Callable[[], int], wall_ns: Callable[[], int], before_ns: int | None = None
 ) -> tuple[int, int]:
-    """Both clocks of one moment: the wall clock read between two readings of the elapsed clock that lie
-    close together.
+    """Both clocks of one moment: the wall clock read between two readings of the elapsed clock that lie less than
+    `READING_ERROR_NS` apart.
 
     `before_ns` is such a reading that is at hand already: it serves as the first one unless it was made too long ago.
-    After a few tries that were interrupted the closest pair is taken; the samples' own checks then find what is off.
+    Every difference rests on that bound, so a pair beyond it is never returned: raises `ClocksApartError` where none
+    came about.
     """
-    best = (0, 0)
-    best_span_ns = _FAR
     for _ in range(_READ_TOGETHER_TRIES):
         if before_ns is None:
             before_ns = elapsed_ns()
         wall = wall_ns()
-        span_ns = elapsed_ns() - before_ns
-        if span_ns < best_span_ns:
-            best, best_span_ns = (before_ns, wall), span_ns
-        if span_ns < _READ_TOGETHER_NS:
-            break
+        if elapsed_ns() - before_ns < READING_ERROR_NS:
+            return before_ns, wall
         before_ns = None
-    return best
+    raise ClocksApartError(
+        f"{_READ_TOGETHER_TRIES} readings of both clocks each took longer than {READING_ERROR_NS} ns"
+    )

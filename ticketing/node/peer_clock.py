@@ -33,7 +33,13 @@ DISAGREEMENT_MAX_NS = 1 * MS
 """A sample during which wall and elapsed clock of one side moved further apart than this is thrown away."""
 
 READING_ERROR_NS = 100_000
-"""One reading of an elapsed clock is at most this far from the truth (spec, Words)."""
+"""One reading of an elapsed clock is at most this far from the truth (spec, Words), and at most so much older than the
+reading of the wall clock that goes with it (`ticketing.node.clock_health.read_together`).
+
+One such allowance covers both. An elapsed clock is only ever behind, and by less and less (time suspended is found
+late, never taken back), so a difference is reckoned too great by what was found since the sample; and too small by what
+the wall clock was read later. Either is less than this, and they lie on opposite sides.
+"""
 
 RATE_WINDOW_NS = 60 * S
 _RATE_SAMPLES_MAX = 64
