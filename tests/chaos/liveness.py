@@ -2,8 +2,8 @@
 
 A majority *could serve* while more than half of the places have a voter whose process runs, whose clocks are in
 range and that no limit chokes, each of which reaches each other of them in both directions, and all of which some
-clients reach. What it takes to notice a fault, to elect and to find the leader lies within such a time: it is
-what is measured.
+clients reach. A leader that has such a majority stays, whoever reaches it: then it is one of those that clients have to
+reach. What it takes to notice a fault, to elect and to find the leader lies within such a time: it is what is measured.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ def majority(
     places: int,
     connected: Callable[[str, str], bool],
     reached: Callable[[str], bool],
+    leader: str | None = None,
 ) -> bool:
-    """Whether enough of those who are fit are all connected with each other, and reached by clients."""
-    usable = [name for name in sorted(fit) if reached(name)]
+    """Whether enough of those who are fit are all connected with each other, and reached by clients; `leader` leads."""
     enough = places // 2 + 1
+    if leader is not None and leader in fit and not reached(leader):
+        followers = sum(connected(leader, other) for other in fit if other != leader)
+        if followers + 1 >= enough:
+            return False  # no voter has a reason to elect another
+    usable = [name for name in sorted(fit) if reached(name)]
     return any(
         all(connected(one, other) for one, other in combinations(group, 2))
         for group in combinations(usable, enough)

@@ -138,11 +138,13 @@ class Nemesis:
         fit = [machine.name for machine in self.cluster.placed if self._fit(machine)]
         living_clients = [client.name for client in self.clients if client.running and not client.paused]
         bad = self.bad_paths
+        leader = self.cluster.leader()
         return majority(
             fit,
             self.cluster.nodes,
             lambda one, other: bad[one, other] <= 0 and bad[other, one] <= 0,
             lambda node: any(bad[node, client] <= 0 and bad[client, node] <= 0 for client in living_clients),
+            leader.name if leader is not None else None,
         )
 
     def _fit(self, machine: Machine) -> bool:

@@ -167,13 +167,13 @@ class Witness:
         request = Request(
             "Q", line.key.encode(), self._owner, session, line.at, wait=line.wait, lease=line.lease
         )
-        self.history.requests.append(request)
+        self.history.add(request)
         return Call(request)
 
     def _answered(self, request: Request, line: Line, sessions: dict[int, int]) -> None:
         request.answered_ns = line.at
         if self._session(sessions, line.way) == request.session:
-            self.history.read_upto.setdefault(request.session, []).append((line.at, request.sent_ns))
+            self.history.was_read(request, line.at)
         else:
             self._wandered(request)
 
@@ -227,7 +227,7 @@ class Witness:
             # Not held: a fact only where no earlier try of the same call can have done it, and the end was not near.
             request.answer = "N" if once and op == "R" else LOST
             self._count(f"{name}: not held")
-        self.history.requests.append(request)
+        self.history.add(request)
 
 
 def witness(files: Sequence[Path]) -> Witness:

@@ -31,6 +31,17 @@ def test_clients_reach_them() -> None:
     assert not majority(FIVE, 5, everybody, lambda node: node in "ab")
 
 
+def test_they_reach_the_leader_unless_it_has_lost_its_majority() -> None:
+    def reached(node: str) -> bool:
+        return node != "a"
+
+    assert majority(FIVE, 5, everybody, reached)
+    assert not majority(FIVE, 5, everybody, reached, leader="a")
+    assert majority(FIVE, 5, everybody, reached, leader="b")
+    assert majority(FIVE, 5, lambda one, other: "a" not in (one, other), reached, leader="a")
+    assert majority(FIVE[1:], 5, everybody, reached, leader="a"), "it is not fit: another will be elected"
+
+
 def test_only_what_lies_within_such_a_time_is_a_gap() -> None:
     timeline = Timeline()
     timeline.note(10, True)

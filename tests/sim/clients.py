@@ -296,7 +296,7 @@ class Client:
     def _send(self, session: Session, request: Request, kind: str, frame: bytes) -> None:
         request.clock_ns = self.clock.elapsed_ns()
         session.open.setdefault((request.ident, request.key, kind), []).append(request)
-        self.history.requests.append(request)
+        self.history.add(request)
         if self.world.log is not None:
             self.world.say(self.name, "ask", repr(request))
         self._send_raw(session, frame)
@@ -376,7 +376,7 @@ class Client:
         request.answered_ns = now
         request.token = token
         request.waited_ms = waited_ms
-        self.history.read_upto.setdefault(session.number, []).append((now, request.sent_ns))
+        self.history.was_read(request, now)
         if self.world.log is not None:
             self.world.say(self.name, "answer", repr(request))
         if opcode in "AG":

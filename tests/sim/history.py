@@ -33,6 +33,7 @@ class Request:
         "key",
         "lease",
         "op",
+        "order",
         "sent_ns",
         "session",
         "token",
@@ -52,6 +53,8 @@ class Request:
         self.sent_ns = sent_ns
         self.first_ns = sent_ns
         """When it was sent for the first time, where this is a copy of one that got no answer."""
+        self.order = -1
+        """Its place among all requests of the history: on one session they were sent in this order."""
         self.wait = wait
         self.lease = lease
         self.clock_ns = 0
@@ -106,7 +109,7 @@ class History:
         self.ended_sessions: dict[int, int] = {}
         """Session to when its client saw the end of it."""
         self.read_upto: dict[int, list[tuple[int, int]]] = {}
-        """By session: (at, sent): at that time it was clear that all that was sent until `sent` had been read."""
+        """By session: (at, order): at that time it was clear that all up to this request had been read."""
         self.bounds_are_wide = True
         """No limit of the nodes was so low that these clients could meet it."""
         self.stale_ns = 2 * S
@@ -121,6 +124,15 @@ class History:
         """By token: when an operator began to end its ownership."""
         self.on_cancel_answered: Callable[[int, bytes], None] = lambda _owner, _key: None
         """Called when a client reads the answer to a `C`."""
+
+    def add(self, request: Request) -> None:
+        """A request is sent; those of one session in the order in which they are written."""
+        request.order = len(self.requests)
+        self.requests.append(request)
+
+    def was_read(self, request: Request, at_ns: int) -> None:
+        """Its answer was seen on its session. What is written behind it at the same moment may be read later."""
+        self.read_upto.setdefault(request.session, []).append((at_ns, request.order))
 
     def check(self, *, rates_hold: bool = True) -> None:
         """Raises `Violation` for the first rule that was broken. Beyond rho nothing is promised of time."""
@@ -348,7 +360,7 @@ def first_come_first_served(history: History) -> None:
             granted.setdefault(hold.key, []).append(hold)
     surely_read = _Reading(history)
     for holds in granted.values():
-        holds.sort(key=lambda hold: hold.request.sent_ns)
+        holds.sort(key=lambda hold: (hold.request.sent_ns, hold.request.order))
         last: dict[int, Hold] = {}
         """By session: the grant with the highest token of what was sent there before."""
         read = sorted(((surely_read.at(hold.request), hold) for hold in holds), key=lambda one: one[0])
@@ -374,16 +386,16 @@ class _Reading:
     """When it was clear that what had been sent on a session was read."""
 
     def __init__(self, history: History) -> None:
-        self._times = {session: [at for at, _sent in told] for session, told in history.read_upto.items()}
+        self._times = {session: [at for at, _order in told] for session, told in history.read_upto.items()}
         self._upto = {
-            session: list(accumulate((sent for _at, sent in told), max))
+            session: list(accumulate((order for _at, order in told), max))
             for session, told in history.read_upto.items()
         }
 
     def at(self, request: Request) -> int:
         """The time for this request, far in the future where it never was clear."""
         upto = self._upto.get(request.session, [])
-        found = bisect_left(upto, request.sent_ns)
+        found = bisect_left(upto, request.order)
         return self._times[request.session][found] if found < len(upto) else 1 << 62
 
 

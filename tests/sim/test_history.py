@@ -23,12 +23,12 @@ class Story:
     ) -> Request:
         self._owner += 1
         request = Request(op, key, self._owner, session, _ns(at), wait=wait, lease=lease)
-        self.history.requests.append(request)
+        self.history.add(request)
         return request
 
     def answered(self, request: Request, at: float, answer: str) -> Request:
         request.answer, request.answered_ns = answer, _ns(at)
-        self.history.read_upto.setdefault(request.session, []).append((_ns(at), request.sent_ns))
+        self.history.was_read(request, _ns(at))
         return request
 
     def granted(self, request: Request, at: float, token: int, *, waited_ms: int = 0) -> Hold:
@@ -43,7 +43,7 @@ class Story:
         request = Request(op, hold.key, ident, hold.request.session, _ns(at))
         if op in "RC" and hold.released_ns is None:
             hold.released_ns = _ns(at)
-        self.history.requests.append(request)
+        self.history.add(request)
         return self.answered(request, at + took, answer)
 
     def breaks(self, rule: str) -> None:
@@ -125,7 +125,7 @@ def test_a_cancelled_request_times_out_at_once(story: Story) -> None:
     story.granted(story.asks(0), 0.1, 7)
     request = story.asks(1, wait=2)
     cancel = Request("C", KEY, request.ident, 1, _ns(1.1))
-    story.history.requests.append(cancel)
+    story.history.add(cancel)
     story.answered(request, 1.2, "T")
     story.answered(cancel, 1.2, "R")
     story.history.check()
@@ -202,6 +202,27 @@ def test_who_came_first_to_different_sessions_is_not_known(story: Story) -> None
     story.history.check()
 
 
+def test_what_was_written_behind_an_answered_request_at_the_same_moment_may_be_read_later(
+    story: Story,
+) -> None:
+    story.asks(0, wait=0, key=b"other", session=2)
+    first = story.asks(0, wait=0, key=b"other")
+    earlier = story.asks(0)
+    story.answered(first, 0.05, "T")
+    hold = story.granted(story.asks(0.1, session=2), 0.2, 7)
+    story.says("R", hold, 0.3, "R")
+    story.granted(earlier, 0.4, 8)
+    story.history.check()
+
+
+def test_of_two_requests_written_at_the_same_moment_the_one_in_front_comes_first(story: Story) -> None:
+    front = story.asks(0)
+    hold = story.granted(story.asks(0), 0.1, 7)
+    story.says("R", hold, 0.2, "R")
+    story.granted(front, 0.3, 8)
+    story.breaks("first come, first served")
+
+
 def test_a_dropped_queue_is_no_queue(story: Story) -> None:
     earlier = story.asks(0)
     hold = story.granted(story.asks(0.01), 0.1, 7)
@@ -233,10 +254,10 @@ def test_tickets_of_a_former_domain_end_when_the_next_one_has_formed(story: Stor
 def test_a_cancelled_owner_gets_nothing_until_the_next_domain_has_formed(story: Story) -> None:
     request = story.asks(0, lease=1)
     cancel = Request("C", KEY, request.ident, 2, _ns(0.5))
-    story.history.requests.append(cancel)
+    story.history.add(cancel)
     story.answered(cancel, 0.6, "N")
     copy = Request("Q", KEY, request.ident, 3, _ns(6.0), wait=1, lease=1)
-    story.history.requests.append(copy)
+    story.history.add(copy)
     story.granted(copy, 6.1, 100)
     story.breaks("a cancelled owner gets nothing")
     story.history.domains = [(1, T0), (100, _ns(5))]
@@ -264,7 +285,7 @@ def test_a_request_asked_again_may_get_the_token_of_its_first_copy(story: Story)
     other = story.granted(story.asks(1, session=2, key=b"other"), 1.1, 8)
     copy = Request(first.op, first.key, first.ident, 3, _ns(2), wait=5, lease=first.lease)
     copy.first_ns = first.sent_ns
-    story.history.requests.append(copy)
+    story.history.add(copy)
     hold = story.granted(copy, 2.1, 7)
     assert other.token > hold.token
     story.history.check()
