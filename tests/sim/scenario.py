@@ -221,7 +221,7 @@ class Scenario:
         own = machine.place
         return NodeSettings(
             place=own.name,
-            places=tuple(own if place.name == own.name else self.operator.at(place) for place in self.places),
+            places=self._places_for(machine),
             standalone=self.swarm.standalone,
             legacy_resend=self.swarm.legacy_resend,
             operator_command=command,
@@ -236,6 +236,11 @@ class Scenario:
             limits=self._limits(),
             snapshot_bytes_per_s=self.swarm.snapshot_bytes_per_s,
         )
+
+    def _places_for(self, machine: Machine) -> tuple[Place, ...]:
+        """What the machine's file says of all places by now."""
+        own = machine.place
+        return tuple(own if place.name == own.name else self.operator.at(place) for place in self.places)
 
     def start(self, machine: Machine) -> None:
         """The machine is on, and its process runs."""
@@ -350,8 +355,12 @@ class Scenario:
             machine.clock.set_wall(0)
             if abs(machine.clock.rate_ppb) > RHO_PPB // 2:
                 machine.clock.set_rate(0)
-            if machine.process is not None:
-                machine.process.resume()
+            process = machine.process
+            if process is not None:
+                process.resume()
+                if process.node.raft is None and process.node.settings.places != self._places_for(machine):
+                    # It asks for its place where nobody may be any more: its operator starts it with its present file.
+                    process.kill(power=False)
             self.start(machine)
         self._calm_client = self._client(len(self.clients), Manners.well_behaved(self.world))
         self.clients.append(self._calm_client)
