@@ -42,14 +42,18 @@ def modules(requirements: list[str]) -> set[str]:
 
 
 def imported(path: Path) -> set[str]:
-    """The top names of what a file imports anywhere in it."""
+    """The top names of what a file imports anywhere in it when it runs."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Import):
             names.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, path
             names.add((node.module or "").partition(".")[0])
+        only_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        waiting += node.orelse if only_for_types else ast.iter_child_nodes(node)
     return names - set(sys.stdlib_module_names) - OWN
 
 

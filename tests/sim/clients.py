@@ -13,6 +13,8 @@ from ticketing.protocol.decoder import ReplyDecoder
 from ticketing.protocol.handshake import READY, ClientHandshake
 
 SILENT_NS = 10 * S
+LEADERLESS_MAX = 3
+"""Looks, a second apart. The library keeps a session to each address, so that it is not bound to such a node."""
 SESSIONS_REMEMBERED = 64
 STAYS_NS = 1500 * MS
 CONNECT_WITHIN_NS = 300 * MS
@@ -31,6 +33,7 @@ class Session:
         "handshake",
         "heard_ns",
         "leader",
+        "leaderless",
         "number",
         "open",
         "own",
@@ -48,6 +51,8 @@ class Session:
         self.open: dict[tuple[int, bytes, str], list[Request]] = {}
         """What waits for an answer, by (id, key, kind)."""
         self.heard_ns = 0
+        self.leaderless = 0
+        """How many looks in a row have found it at a node that names no leader."""
         self.garbled = False
         """What was sent after garbage may have been read as a part of it."""
 
@@ -168,7 +173,10 @@ class Client:
             return
         self.world.after(S, self._watch)
         session = self._session
-        if session is not None and self.world.now - session.heard_ns > SILENT_NS:
+        if session is None:
+            return
+        session.leaderless = session.leaderless + 1 if session.ready and session.leader is None else 0
+        if self.world.now - session.heard_ns > SILENT_NS or session.leaderless > LEADERLESS_MAX:
             self._leave(session, None)
 
     # --- asking

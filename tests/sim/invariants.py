@@ -312,10 +312,11 @@ class Invariants:
             return True
         if other is None:
             return False
-        # The turn's own reading may lie a late flush behind; samples carry their error, so half of delta is kept.
-        late_ns = CLOCKS_KNOWN_NS + 50 * MS
-        mine = process.clock.walls_of_late(50 * MS)
-        theirs = other.clock.walls_of_late(late_ns)
+        # The clocks are read once a turn, which may stand still before it ends. Samples carry their error, so half of
+        # delta is kept.
+        late_ns = process.clock.elapsed_ns() - process.decided_from_ns + 50 * MS
+        mine = process.clock.walls_of_late(late_ns)
+        theirs = other.clock.walls_of_late(CLOCKS_KNOWN_NS + late_ns)
         slack_ns = 4 * MS
         return any(abs(a - b) <= self._delta_ns // 2 + slack_ns for a in mine for b in theirs)
 

@@ -212,6 +212,8 @@ class Operator:
                         other.process.kill(
                             power=False
                         )  # one that is a member ends by itself when it hears of it
+            if scenario.calm:
+                scenario.start_anew_where_nobody_is()
 
     def _undo(self, place: str, command: str) -> None:
         leader = self._scenario.leader()

@@ -265,6 +265,19 @@ class Scenario:
         )
         self.operator.started(machine.process)
 
+    def start_anew_where_nobody_is(self) -> None:
+        """Who asks for its place, all other places having moved since it began, knows nobody's address any more: its
+        operator starts it with the file as it is now.
+        """
+        for machine in list(self.machines.values()):
+            process = machine.process
+            if process is None or not process.alive or process.node.raft is not None:
+                continue
+            known = set(process.node.settings.places) - {machine.place}
+            if known and known.isdisjoint(self._places_for(machine)):
+                process.kill(power=False)
+                self.start(machine)
+
     def _ended(self, process: Process, status: int, reason: str) -> None:
         if status not in ENDS and not reason.startswith(GIVEN_UP):
             raise Violation("exit", f"{process.name} ends with {status}: {reason}")
@@ -355,13 +368,10 @@ class Scenario:
             machine.clock.set_wall(0)
             if abs(machine.clock.rate_ppb) > RHO_PPB // 2:
                 machine.clock.set_rate(0)
-            process = machine.process
-            if process is not None:
-                process.resume()
-                if process.node.raft is None and process.node.settings.places != self._places_for(machine):
-                    # It asks for its place where nobody may be any more: its operator starts it with its present file.
-                    process.kill(power=False)
+            if machine.process is not None:
+                machine.process.resume()
             self.start(machine)
+        self.start_anew_where_nobody_is()
         self._calm_client = self._client(len(self.clients), Manners.well_behaved(self.world))
         self.clients.append(self._calm_client)
 
