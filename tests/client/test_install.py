@@ -53,7 +53,7 @@ def imported(path: Path) -> set[str]:
             assert not node.level, path
             names.add((node.module or "").partition(".")[0])
         only_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        waiting += node.orelse if only_for_types else ast.iter_child_nodes(node)
+        waiting.extend(node.orelse if only_for_types else ast.iter_child_nodes(node))
     return names - set(sys.stdlib_module_names) - OWN
 
 
