@@ -52,8 +52,10 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, path
             names.add((node.module or "").partition(".")[0])
-        only_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        waiting.extend(node.orelse if only_for_types else ast.iter_child_nodes(node))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting.extend(node.orelse)
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
     return names - set(sys.stdlib_module_names) - OWN
 
 
