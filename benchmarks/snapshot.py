@@ -55,6 +55,12 @@ class Probe:
             self._session.send(frames.encode_q(200, 30, asked, b"probe-%d" % (number % KEYS_FREE)))
             await asyncio.sleep(INTERVAL_S)
 
+    async def finish(self) -> None:
+        """Until nothing is asked for any more, so that no key stays held for the next one."""
+        async with asyncio.timeout(WITHIN_S):
+            while self._asked:
+                await asyncio.sleep(INTERVAL_S)
+
     def _reply(self, reply: Reply) -> None:
         op, token, ident, _waited, key = reply
         if op == frames.GRANTED_WAITED:
@@ -111,6 +117,8 @@ async def probing(scene: Scene) -> AsyncIterator[Probe]:
     running = asyncio.create_task(probe.run())
     try:
         yield probe
+        running.cancel()
+        await probe.finish()
     finally:
         running.cancel()
         session.close()
