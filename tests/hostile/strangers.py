@@ -17,6 +17,14 @@ SOURCES = tuple(f"127.0.0.{number}" for number in range(2, 9))
 """Sources beside 127.0.0.1, which the neighbours have."""
 
 
+async def _line(read: Callable[[float], Awaitable[bytes]], within_s: float) -> bytes:
+    """What comes up to the next line's end, and what came with it; less at the end of all."""
+    found = b""
+    while b"\n" not in found and (more := await read(within_s)):
+        found += more
+    return found
+
+
 class Stranger:
     """One connection. A reset by the other side is an end like any other."""
 
@@ -70,13 +78,7 @@ class Stranger:
 
     async def line(self, within_s: float = 15.0) -> bytes:
         """Bytes up to the next line's end, and what came with it."""
-        found = b""
-        while b"\n" not in found:
-            more = await self.read(within_s)
-            if not more:
-                break
-            found += more
-        return found
+        return await _line(self.read, within_s)
 
     async def ended(self, within_s: float = 12.0) -> bytes:
         """Everything until the other side ends the connection; TimeoutError where it does not."""
@@ -140,13 +142,7 @@ class TlsStranger:
         return b""
 
     async def line(self, within_s: float = 15.0) -> bytes:
-        found = b""
-        while b"\n" not in found:
-            more = await self.read(within_s)
-            if not more:
-                break
-            found += more
-        return found
+        return await _line(self.read, within_s)
 
     async def ended(self, within_s: float = 12.0) -> bytes:
         return await self.plain.ended(within_s)
