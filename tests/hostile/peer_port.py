@@ -10,8 +10,8 @@ import tomllib
 from tests.e2e.cluster import told_status
 from tests.hostile.cases import THREE, THREE_TLS, Case, Target
 from tests.hostile.client_port import HTTP, TLS_HELLO, close
-from tests.hostile.strangers import SOURCES, Stranger, TlsStranger, dial_all, dribble, for_seconds
-from tests.hostile.tls_door import client_hello
+from tests.hostile.strangers import SOURCES, Stranger, TlsStranger, dial_all, dribble
+from tests.hostile.tls_door import client_hello, hellos
 from ticketing.node.handshake import DIALLER, NONCE_BYTES, LinkFacts, LinkFailure, LinkPeer, PeerHandshake
 from ticketing.node.link import HEADER, PeerKind, encode_frame
 from ticketing.node.shown import Mark, Shows
@@ -247,15 +247,7 @@ async def full_door(target: Target, _seconds: float) -> str:
 
 async def handshake_flood(target: Target, seconds: float) -> str:
     """TLS handshakes, each without a certificate of ours."""
-    hello = client_hello(target)
-
-    async def once(number: int) -> None:
-        with await Stranger.dial(target.node.peer, source=SOURCES[number % len(SOURCES)]) as stranger:
-            await stranger.send(hello)
-            await stranger.read(2)
-            stranger.reset()
-
-    return f"{await for_seconds(seconds, 32, once)} handshakes in {seconds:g} s"
+    return await hellos(target, target.node.peer, 32, seconds)
 
 
 CASES = (

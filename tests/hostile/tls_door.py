@@ -34,16 +34,21 @@ async def stalled_handshakes(target: Target, _seconds: float) -> str:
     return f"{len(strangers)} handshakes; a client came in meanwhile"
 
 
-async def handshake_flood(target: Target, seconds: float) -> str:
+async def hellos(target: Target, address: str, at_once: int, seconds: float) -> str:
+    """TLS handshakes that are begun and left, so many at once."""
     hello = client_hello(target)
 
     async def once(number: int) -> None:
-        with await Stranger.dial(target.node.client, source=SOURCES[number % len(SOURCES)]) as stranger:
+        with await Stranger.dial(address, source=SOURCES[number % len(SOURCES)]) as stranger:
             await stranger.send(hello)
             await stranger.read(2)
             stranger.reset()
 
-    return f"{await for_seconds(seconds, 64, once)} handshakes in {seconds:g} s"
+    return f"{await for_seconds(seconds, at_once, once)} handshakes in {seconds:g} s"
+
+
+async def handshake_flood(target: Target, seconds: float) -> str:
+    return await hellos(target, target.node.client, 64, seconds)
 
 
 async def endless_first_record(target: Target, _seconds: float) -> str:
