@@ -277,6 +277,73 @@ def test_a_release_that_a_new_leader_holds_outlives_its_session(ending: str) -> 
     assert list(target.up.state.table.held) == []
 
 
+def rest_of(cluster: Cluster, client: Client, *pieces: bytes) -> None:
+    """The client's connection breaks; these bytes of it were read before that and come in turns of their own."""
+    session, machine = client.session, client.machine
+    assert session is not None
+    client.close()
+    for piece in pieces:
+        machine.call(lambda piece=piece: machine.up.session_rest(session, piece))  # type: ignore[misc]
+        cluster.world.run(MS)
+
+
+@pytest.mark.parametrize("ending", ["release", "cancel"])
+def test_of_what_was_read_before_a_session_broke_only_that_which_frees_keys_is_taken(ending: str) -> None:
+    cluster = formed()
+    client, watcher = cluster.connect(cluster.leader), cluster.connect(cluster.leader)
+    token = cluster.ask(client, frames.encode_q(9, 200, OWNER + 1, b"k"), b"G")[1]
+    kept = cluster.ask(client, frames.encode_q(9, 200, OWNER + 2, b"kept"), b"G")[1]
+    written = len(client.replies)
+    free = (
+        frames.encode_release(token, b"k") if ending == "release" else frames.encode_cancel(OWNER + 1, b"k")
+    )
+    rest = (
+        frames.encode_q(9, 200, OWNER + 3, b"other")
+        + frames.encode_extend(kept, 250, b"kept")
+        + frames.encode_acquire(0, 200, OWNER + 4, b"another")
+        + free
+        + frames.encode_hello(b"nobody")
+        + b"?"
+        + frames.encode_release(kept, b"kept")  # behind what is no frame nothing counts
+    )
+    rest_of(cluster, client, *(rest[at : at + 20] for at in range(0, len(rest), 20)))
+    for key in (b"k", b"other", b"another"):
+        assert cluster.ask(watcher, frames.encode_q(0, 9, OWNER + 5 + len(key), key), b"G")
+    assert cluster.leader.up.state is not None
+    assert cluster.leader.up.state.table.held[b"kept"].token == kept
+    assert len(client.replies) == written
+
+
+def test_what_was_read_before_a_session_broke_is_held_where_the_leader_may_not_answer_yet() -> None:
+    cluster = formed(limits=Limits(held_back=2))
+    leader, target = cluster.leader, cluster.followers[0]
+    asking, client = cluster.connect(leader), cluster.connect(target)
+    tokens = [cluster.ask(asking, frames.encode_q(9, 200, OWNER + n, b"k%d" % n), b"G")[1] for n in range(3)]
+    assert leader.up.transfer(target.place.name) is None
+    leader.end_turn()
+    cluster.world.until(lambda: target.up.lead is not None)
+    target.drops = lambda _place, kind, _payload: kind == 1
+    cluster.world.run(20 * MS)
+    assert target.up.clients.holding
+    rest_of(cluster, client, *(frames.encode_release(token, b"k%d" % n) for n, token in enumerate(tokens)))
+    target.drops = lambda _place, _kind, _payload: False
+    cluster.world.run(200 * MS)
+    assert target is cluster.leader
+    assert target.up.state is not None
+    assert list(target.up.state.table.held) == [b"k2"]  # two are the bound
+    assert target.up.clients.counters["held_back_full"] == 1
+
+
+def test_what_was_read_of_a_broken_session_is_void_on_a_node_that_does_not_lead() -> None:
+    cluster = formed()
+    token = cluster.ask(cluster.connect(cluster.leader), frames.encode_q(9, 200, OWNER + 1, b"k"), b"G")[1]
+    client = cluster.connect(cluster.followers[0])
+    rest_of(cluster, client, frames.encode_release(token, b"k") + frames.encode_q(0, 9, OWNER + 2, b"k"))
+    assert cluster.leader.up.state is not None
+    assert list(cluster.leader.up.state.table.held) == [b"k"]
+    assert client.replies == []
+
+
 def test_requests_held_beyond_the_bound_are_answered_at_once() -> None:
     cluster = formed(limits=Limits(held_back=3))
     leader = cluster.leader

@@ -33,6 +33,8 @@ class ScriptedNode:
         """Order of the calls."""
         self.calls: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self.data: dict[ClientSession, bytearray] = {}
+        self.rest_of: dict[ClientSession, bytearray] = {}
+        """What came of a session that was over."""
         self.link_data_of: dict[Link, bytearray] = {}
         self._echo: dict[ClientSession, bytearray] = {}
         self.events = EventLog(shell.wall_ns)
@@ -90,6 +92,11 @@ class ScriptedNode:
         elif data:
             self._echo.setdefault(session, bytearray()).extend(data)
 
+    def session_rest(self, session: ClientSession, data: bytes) -> None:
+        self.shell.request_flush()
+        self.rest_of[session] += data
+        self.saw("rest", session)
+
     def session_overdue(self, session: ClientSession) -> None:
         self.saw("overdue", session)
         self.shell.finish(session, b"Eauth_timeout\n")
@@ -99,8 +106,10 @@ class ScriptedNode:
         self.shell.finish(session, b"Eslow_consumer\n")
 
     def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
+        self.shell.request_flush()
         assert session in self.data, "a session ends once"
         del self.data[session]
+        self.rest_of[session] = bytearray()
         self.saw("ended", (session, by_timeout))
 
     def link_up(self, link: Link) -> None:

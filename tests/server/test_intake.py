@@ -161,7 +161,7 @@ def test_whoever_closes_behind_a_flood_has_it_handed_in_first(
 
 
 def test_what_was_read_is_handed_in_though_the_connection_breaks(on_loop: Run, tmp_path: Path) -> None:
-    """Say by a damaged record behind it. Releases may be among it."""
+    """Say by a damaged record behind it. Releases may be among it. The end is told first, the rest in turns."""
 
     async def scene() -> None:
         async with open_door(tmp_path, limits=ShellLimits(drain_s=0.3, turn_bytes=TURN_BYTES)) as door:
@@ -171,6 +171,7 @@ def test_what_was_read_is_handed_in_though_the_connection_breaks(on_loop: Run, t
             session = await door.node.next("opened")
             await door.node.next("data")
             await door.node.next("flush")
+            most = watch_turns(door, echo=False)
             node: Any = door.node
             flush = node.flush
             connection, data = session.io, door.node.data[session]
@@ -183,8 +184,63 @@ def test_what_was_read_is_handed_in_though_the_connection_breaks(on_loop: Run, t
             node.flush = broken
             writer.write(bytes(3 * TURN_BYTES))
             await door.node.next("ended")
-            assert len(data) == 3 + 3 * TURN_BYTES
+            rest = door.node.rest_of[session]
+            while connection.behind:
+                await door.node.next("rest")
+            assert len(data) + len(rest) == 3 + 3 * TURN_BYTES
+            assert len(rest) >= TURN_BYTES
+            assert max(most) <= TURN_BYTES
+            assert connection.session is None
             writer.close()
+
+    on_loop(scene())
+
+
+def test_many_that_flood_and_break_at_one_stroke_have_their_rests_taken_in_turns(
+    on_loop: Run, tmp_path: Path
+) -> None:
+    """The first `full_reads` of them: rests of more are handed in where they break, what is held is bounded."""
+    count, full_reads = 12, 8
+
+    async def scene() -> None:
+        limits = ShellLimits(drain_s=0.3, turn_bytes=TURN_BYTES, held_bytes=full_reads * SHARE_BYTES)
+        async with open_door(tmp_path, limits=limits) as door:
+            connections: list[ClientConnection] = []
+            writers = []
+            for _ in range(count):
+                reader, writer = await dial_client(door)
+                await reader.readline()
+                writer.write(b"in\n")
+                connections.append((await door.node.next("opened")).io)
+                await door.node.next("data")
+                writers.append(writer)
+            node: Any = door.node
+            most = watch_turns(door, echo=False)
+            flush, intake = node.flush, connections[0].clients.intake
+            sessions = [connection.session for connection in connections]
+            ended: list[int] = []
+
+            def stroke() -> None:
+                flush()
+                told = sum(session in door.node.rest_of for session in sessions)
+                if not told and all(connection.behind for connection in connections):
+                    for connection in connections:
+                        connection.abort()
+                ended.append(told)
+
+            node.flush = stroke
+            for writer in writers:
+                writer.write(bytes(4 * SHARE_BYTES))
+            while not all(connection.session is None for connection in connections):
+                await door.node.next("flush")
+                assert intake.leavers <= full_reads
+            assert intake.leavers == 0
+            assert count in ended[:-1], "all are told to be over before the rest of the last one has come"
+            at_once = SHARE_BYTES * (count - full_reads)
+            assert sorted(most)[-2] <= TURN_BYTES
+            assert max(most) <= TURN_BYTES + at_once
+            for writer in writers:
+                writer.close()
 
     on_loop(scene())
 
@@ -285,11 +341,15 @@ def watch_turns(door: Door, *, echo: bool = True) -> list[int]:
     """Bytes that each turn brought to the node."""
     most = [0]
     node: Any = door.node
-    data, flush = node.session_data, node.flush
+    data, rest, flush = node.session_data, node.session_rest, node.flush
 
     def session_data(session: Any, piece: bytes) -> None:
         most[-1] += len(piece)
         data(session, piece)
+
+    def session_rest(session: Any, piece: bytes) -> None:
+        most[-1] += len(piece)
+        rest(session, piece)
 
     def flushed() -> None:
         most.append(0)
@@ -297,5 +357,5 @@ def watch_turns(door: Door, *, echo: bool = True) -> list[int]:
             node._echo.clear()
         flush()
 
-    node.session_data, node.flush = session_data, flushed
+    node.session_data, node.session_rest, node.flush = session_data, session_rest, flushed
     return most

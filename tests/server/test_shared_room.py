@@ -131,7 +131,10 @@ class Node:
         self.got: dict[ClientSession, bytearray] = {}
         self.ended: set[ClientSession] = set()
         self.in_turn = 0
-        """Bytes of this turn, from connections that stand."""
+        """Bytes of this turn, but for rests at once."""
+        self.begins_turn = False
+        self.rests_at_once = 0
+        """Of connections that were over when as many as may had left a rest."""
         self.flush_asked = False
         self.next: str | None = None
 
@@ -160,6 +163,17 @@ class Node:
             elif what == "abort":
                 connection.abort()
 
+    def session_rest(self, session: ClientSession, data: bytes) -> None:
+        assert session in self.ended
+        assert data
+        assert not session.ended, "whom the node has ended has no more to say"
+        self.flush_asked = True
+        self.got[session] += data
+        if self.begins_turn:
+            self.in_turn += len(data)
+        else:
+            self.rests_at_once += 1
+
     def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
         assert session not in self.ended
         self.ended.add(session)
@@ -183,6 +197,7 @@ class Scene:
         )
         self.sockets = [Socket(self.loop, number) for number in range(COUNT)]
         self.sessions: list[ClientSession] = []
+        self.most_leavers = 0
         for socket in self.sockets:
             applicant = Applicant("here")
             self.clients.admission.arrive(applicant, 0.0)
@@ -201,7 +216,9 @@ class Scene:
         if self.node.flush_asked:
             self.node.flush_asked = False
             self.node.in_turn = 0
+            self.node.begins_turn = True
             self.clients.intake.next_turn()
+            self.node.begins_turn = False
 
     def happens(self, what: str, who: int, size: int) -> None:
         socket = self.sockets[who]
@@ -243,15 +260,20 @@ class Scene:
             if session.ended:
                 continue
             assert len(got) + len(connection._rest) >= socket.read * (connection.state < State.FINISHING)
-            if connection.behind and connection.state is State.OPEN:
+            if connection.behind:
                 assert self.node.flush_asked, "whoever is behind has a turn coming"
-                assert not socket.reading
+                assert connection.state is not State.OPEN or not socket.reading
             elif connection.state is State.OPEN:
                 assert socket.reading is not connection._full
-            if session in self.node.ended and connection.state is State.OVER:
-                assert not connection._rest
+            if session in self.node.ended:
+                assert session.io is not connection
+                assert (connection.session is session) is connection.behind
+        leavers = sum(socket.protocol._leaving for socket in self.sockets)
+        assert self.clients.intake.leavers == leavers <= FULL_READS
+        self.most_leavers = max(self.most_leavers, leavers)
         assert held <= FULL_READS * SHARE_BYTES + COUNT * LEAST_BYTES
         assert self.node.in_turn <= TURN_BYTES
+        assert not self.node.rests_at_once or self.most_leavers == FULL_READS
 
     def settle(self) -> None:
         """All comes to rest: nothing is full any more, everything is read."""

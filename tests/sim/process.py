@@ -32,7 +32,7 @@ class Item(NamedTuple):
 class Temper:
     """How a loop takes its inputs; drawn once a run."""
 
-    __slots__ = ("alone", "cut_up", "late_flush", "loop_ns", "shuffle", "timer_ns")
+    __slots__ = ("alone", "cut_up", "late_flush", "leaves_rest", "loop_ns", "shuffle", "timer_ns")
 
     def __init__(self, world: World) -> None:
         chance = world.rng.choice
@@ -48,6 +48,8 @@ class Temper:
         """How often time passes, and perhaps more arrives, before a turn ends."""
         self.cut_up = chance((0.0, 0.0, 0.05))
         """How often a chunk of bytes comes in two pieces."""
+        self.leaves_rest = chance((0.0, 1.0))
+        """How often a client's connection is over before what was read of it has reached the node."""
 
     def calm_down(self) -> None:
         """Loops with some load: more is done in each turn, and there are fewer of them."""
@@ -193,14 +195,27 @@ class Process:
         link = end.io
         if isinstance(link, SimLink):
             self.call(lambda: self.node.link_down(link, refused=False) if end.io is link else None, end)
-        else:
-            self.call(lambda: self._session_over(end, by_timeout=by_timeout), end)
+            return
+        session = self._sessions.get(end)
+        rest = b""
+        if session is not None and session.handshake is None and self.world.chance(self._temper.leaves_rest):
+            rest = b"".join(item.data for item in self._inbox if item.end is end)
+            self._inbox = [item for item in self._inbox if item.end is not end or item.call is not None]
+        self.call(lambda: self._session_over(end, by_timeout=by_timeout, rest=rest), end)
 
-    def _session_over(self, end: End, *, by_timeout: bool) -> None:
+    def _session_over(self, end: End, *, by_timeout: bool, rest: bytes = b"") -> None:
+        finishing = end in self._finishing
         self._finishing.pop(end, None)
         session = self._sessions.pop(end, None)
-        if session is not None:
-            self.node.session_ended(session, by_timeout=by_timeout)
+        if session is None:
+            return
+        takes_rest = not finishing and not session.ended
+        self.node.session_ended(session, by_timeout=by_timeout)
+        if rest and takes_rest:
+            at = self.world.rng.randrange(len(rest)) + 1
+            self.call(lambda: self.node.session_rest(session, rest[:at]))
+            if rest[at:]:
+                self.call(lambda: self.node.session_rest(session, rest[at:]))
 
     # --- the loop
 

@@ -166,6 +166,20 @@ class Clients:
             self._shell.log("warning", "bad frame", remote=session.remote, reason=problem, detail=detail)
             self.end(session, frames.encode_error(problem))
 
+    def rest(self, session: ClientSession, data: bytes, now_ns: int) -> None:
+        """Bytes of a client that were read before its connection was over, which is told already: of them only what
+        frees a key is taken, and nobody is answered.
+        """
+        requests = [request for request in session.decoder.feed(data) if request[0] in _OUTLIVING]
+        if self.desk is not None:
+            dispatch(self.desk, session, requests, now_ns)
+        elif self.holding:
+            for request in requests:
+                if len(self._held) < self._settings.limits.held_back:
+                    self._held.append((session, request, now_ns))
+                else:
+                    self.counters["held_back_full"] += 1
+
     def overdue(self, session: ClientSession) -> None:
         """The handshake's deadline has passed (spec 3)."""
         if session.handshake is not None and not session.ended:

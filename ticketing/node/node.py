@@ -220,6 +220,11 @@ class Node:
         turn = self.loop_turn
         self.clients.data(session, data, self.shell.elapsed_ns() if turn.busy else turn.begin())
 
+    def session_rest(self, session: ClientSession, data: bytes) -> None:
+        """Bytes of a client that were read before its connection was over."""
+        turn = self.loop_turn
+        self.clients.rest(session, data, self.shell.elapsed_ns() if turn.busy else turn.begin())
+
     def session_overdue(self, session: ClientSession) -> None:
         """The deadline for authenticating is over."""
         self.turn()

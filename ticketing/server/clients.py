@@ -29,6 +29,7 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
     __slots__ = (
         "_closed_behind",
         "_full",
+        "_leaving",
         "_rest",
         "_stash",
         "_timer",
@@ -64,6 +65,8 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
         """The other side has closed behind `_rest`."""
         self._full = False
         """Its write buffer is: it is not read until that has drained."""
+        self._leaving = False
+        """Its end is told, and `_rest` has yet to reach the node."""
         self._rest = b""
         """Read, and more than the present turn takes: it is not read until the node has got it."""
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(limits.handshake_s, self._overdue)
@@ -99,11 +102,18 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
 
     def go_on(self, limit: int) -> int:  # noqa: D102
         session = self.session
-        if session is None or session.ended:
+        if session is None or (session.ended and not self._leaving):
             self._rest = b""
             return 0
         # One that breaks is handed in like any other: it was read before that.
         piece, self._rest = self._rest[:limit], self._rest[limit:]
+        if self._leaving:
+            self.node.session_rest(session, piece)
+            if not self._rest:
+                self._leaving = False
+                self.session = None
+                self.clients.intake.leavers -= 1
+            return len(piece)
         if not self._rest and not self._full and self.state is State.OPEN:
             assert self.transport is not None
             self.transport.resume_reading()
@@ -254,17 +264,27 @@ class ClientConnection(Connection, asyncio.BufferedProtocol):
         self._cancel_timer()
         self.clients.gone(self)
         session = self.session
-        if session is not None:
-            # Both ends of the knot are cut: full garbage collections are rare (`ticketing.server.run`).
-            self.session = None
-            session.io = GONE
-            if self._rest:
-                # It was read before the end: releases may be among it. At once, since the answers to it must not be
-                # written before the node knows that nobody is there; the others get so much less in this turn.
-                rest, self._rest = self._rest, b""
-                self.clients.intake.left -= len(rest)
-                self.node.session_data(session, rest)
-            self.node.session_ended(session, by_timeout=died_of_silence(exc))
+        if session is None:
+            return
+        # Both ends of the knot are cut: full garbage collections are rare (`ticketing.server.run`).
+        self.session = None
+        session.io = GONE
+        rest, self._rest = self._rest, b""
+        if session.ended:
+            rest = b""  # the node has ended it: it takes nothing behind that
+        self.node.session_ended(session, by_timeout=died_of_silence(exc))
+        if not rest:
+            return
+        # Read before the end, and releases may be among it. Many may break at one stroke: their end is told at once,
+        # their rests take the turns that they would have had.
+        intake = self.clients.intake
+        if intake.leavers < intake.full_reads:
+            intake.leavers += 1
+            self._leaving = True
+            self.session, self._rest = session, rest
+        else:
+            intake.left -= len(rest)
+            self.node.session_rest(session, rest)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

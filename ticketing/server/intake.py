@@ -36,12 +36,15 @@ class Source(Protocol):
 class Intake:
     """The allowance of the present turn, and those that are behind. Each of them holds one read at most."""
 
-    __slots__ = ("_behind", "_full_reads", "_least", "_turn_bytes", "_whole", "left", "room")
+    __slots__ = ("_behind", "_least", "_turn_bytes", "_whole", "full_reads", "leavers", "left", "room")
 
     def __init__(self, turn_bytes: int, held_bytes: int) -> None:
         self._turn_bytes = turn_bytes
-        self._full_reads = max(1, held_bytes // SHARE_BYTES)
-        """How many may be behind with a full read each."""
+        self.full_reads = max(1, held_bytes // SHARE_BYTES)
+        """How many may be behind with a full read each, and how many of those behind may be over already: no limit of
+        connections counts these."""
+        self.leavers = 0
+        """How many of those behind are over."""
         self._whole = memoryview(bytearray(SHARE_BYTES))
         self._least = self._whole[:LEAST_BYTES]
         self.room = self._whole
@@ -57,7 +60,7 @@ class Intake:
             self.left -= source.go_on(self.left)
         if source.behind:
             self._behind.append(source)
-            if len(self._behind) >= self._full_reads:
+            if len(self._behind) >= self.full_reads:
                 self.room = self._least
 
     def next_turn(self) -> None:
@@ -71,5 +74,5 @@ class Intake:
             self.left -= source.go_on(min(self.left, SHARE_BYTES))
             if source.behind:
                 behind.append(source)
-        if len(behind) < self._full_reads:
+        if len(behind) < self.full_reads:
             self.room = self._whole

@@ -42,6 +42,12 @@ class NodeApi(Protocol):
         """Bytes of a client."""
         ...
 
+    def session_rest(self, session: ClientSession, data: bytes) -> None:
+        """Bytes of a client that were read before its connection was over, and not handed in until `session_ended`
+        was called: what frees a key stands, all else is void.
+        """
+        ...
+
     def session_overdue(self, session: ClientSession) -> None:
         """The deadline for authenticating is over."""
         ...
@@ -51,7 +57,7 @@ class NodeApi(Protocol):
         ...
 
     def session_ended(self, session: ClientSession, *, by_timeout: bool) -> None:
-        """The connection is over; called once for each session."""
+        """The connection is over; called once for each session. `session_rest` alone may follow."""
         ...
 
     def link_up(self, link: Link) -> None:
