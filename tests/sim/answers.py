@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tests.sim.world import Violation
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.lead import Lead
-from ticketing.raft.messages import AppendRefusal, AppendReply
+from ticketing.raft.messages import AppendRefusal, AppendReply, VoteAnswer, VoteRequest
 from ticketing.raft.types import Member
 
 
@@ -48,6 +48,8 @@ class Answers:
     def __init__(self) -> None:
         self._spoken: dict[Member, Spoken] = {}
         self._asked: dict[Raft, Asked] = {}
+        self._voted: dict[tuple[Raft, int], Member] = {}
+        """By member and term: for whom it has voted, as it said itself, or showed by campaigning."""
 
     def answered_round(self, member: Member, term: int) -> int:
         """The newest round of this term's leader that the member has answered."""
@@ -56,8 +58,13 @@ class Answers:
 
     def carrying_out(self, name: str, raft: Raft, output: Output) -> None:
         """Notes what the member is about to say, and judges the barriers that it takes for passed."""
-        for _member, message in output.messages:
-            if isinstance(message, AppendReply | AppendRefusal):
+        for member, message in output.messages:
+            if isinstance(message, VoteAnswer):
+                if message.granted:
+                    self._vote(name, raft, message.term, member)
+            elif isinstance(message, VoteRequest):
+                self._vote(name, raft, message.term, raft.me)
+            elif isinstance(message, AppendReply | AppendRefusal):
                 spoken = self._spoken.get(raft.me)
                 if spoken is None:
                     spoken = self._spoken[raft.me] = Spoken()
@@ -67,6 +74,12 @@ class Answers:
                     spoken.matches[term] = max(spoken.matches.get(term, 0), message.match)
         if output.barriers:
             self._check_barriers(name, raft, output.barriers)
+
+    def _vote(self, name: str, voter: Raft, term: int, candidate: Member) -> None:
+        """One vote a term and process life, also within one turn (thesis 3.4)."""
+        former = self._voted.setdefault((voter, term), candidate)
+        if former != candidate:
+            raise Violation("one vote a term", f"{name} votes for {former} and {candidate} in {term}")
 
     def _check_barriers(self, name: str, raft: Raft, passed: Sequence[int]) -> None:
         """A majority has answered a round that began after the question (thesis 6.4)."""

@@ -10,22 +10,20 @@ from collections.abc import Callable
 
 from tests.sim.answers import Answers
 from tests.sim.history import Request
+from tests.sim.invariants_applied import STAMP_SLACK_NS, Applied, check_configuration
 from tests.sim.majorities import Majorities, check_pre_vote
 from tests.sim.process import Process
 from tests.sim.seen import Domain, Watched
 from tests.sim.world import MS, S, Violation, World
 from ticketing.locks.codec import decode_commands
-from ticketing.locks.commands import Extend, LockCommand, Revoke, Turn
+from ticketing.locks.commands import LockCommand, Revoke, Turn
 from ticketing.node.lead import Lead
 from ticketing.node.state import ReplicatedState
 from ticketing.raft.core import Output, Raft
 from ticketing.raft.election import Role
 from ticketing.raft.invariants import Witness
-from ticketing.raft.messages import PreVoteAnswer
-from ticketing.raft.types import Configuration, Entry, EntryKind, Member
-
-CHECKSUM_EVERY = 16
-"""A table is summed up at every index that this divides."""
+from ticketing.raft.messages import PreVoteAnswer, decode_change
+from ticketing.raft.types import Entry, EntryKind, Member
 
 MEMBER_EVERY = 32
 """A log that has only grown is walked from end to end after so many turns; its new entries are looked at at once."""
@@ -33,14 +31,13 @@ MEMBER_EVERY = 32
 CLOCKS_KNOWN_NS = 3 * S
 """A sample of a wall clock counts for so long (spec 8)."""
 
-STAMP_SLACK_NS = 10
-"""What integer arithmetic loses between two clocks."""
-
 
 class Invariants:
-    """The watch over one run. `rates_hold` is false beyond the promised rates."""
+    """The watch over one run. `rates_hold` is false beyond the promised rates. `every_index`: tables are compared at
+    every index.
+    """
 
-    def __init__(self, world: World, *, rates_hold: bool, delta_ns: int) -> None:
+    def __init__(self, world: World, *, rates_hold: bool, delta_ns: int, every_index: bool = False) -> None:
         self.world = world
         self.domains: dict[str, Domain] = {}
         self.grants = 0
@@ -56,6 +53,7 @@ class Invariants:
         self._processes: dict[Member, Process] = {}
         self._answers = Answers()
         self._majorities = Majorities(self._processes, self._answers)
+        self._applied = Applied(world, rates_hold=rates_hold, every_index=every_index)
         self.on_change_proposed: Callable[[Process], None] = lambda _leader: None
         """Called when a leader has appended a change of members."""
         self._proposed: dict[int, None] = {}
@@ -69,6 +67,30 @@ class Invariants:
         for _member, message in output.messages:
             if isinstance(message, PreVoteAnswer) and message.granted:
                 check_pre_vote(process, raft)
+        if output.committed:
+            self._handed_out(process, raft, output.committed)
+
+    def _handed_out(self, process: Process, raft: Raft, entries: list[Entry]) -> None:
+        state = process.node.state
+        assert state is not None
+        domain = self._domain_of(process, state)
+        self._applied.handed_out(process, domain, entries)
+        base = raft.log_base_index
+        former: Entry | None = None
+        for entry in entries:
+            if entry.index > base:
+                break
+            # When the turn ends it is in the log no more.
+            self._check_entry(process, raft, domain, entry)
+            if former is not None:
+                self._check_behind(process, domain, entry, former.term)
+            former = entry
+
+    def applied(self, process: Process, entry: Entry) -> None:
+        """One of the entries that were handed out has been applied."""
+        state = process.node.state
+        assert state is not None
+        self._applied.applied(process, self._domain_of(process, state), state, entry)
 
     def carried_out(self, process: Process) -> None:
         """A snapshot that has just begun is summed up as it is meant to be."""
@@ -79,7 +101,7 @@ class Invariants:
         watched.sender = sender
         state = node.state
         if sender is not None and state is not None and state.applied_index == sender.base.index:
-            self._check_sum(process, state)
+            self._applied.check_sum(process, self._domain_of(process, state), state)
 
     def after_turn(self, process: Process) -> None:
         """To be called after every turn of a process."""
@@ -135,15 +157,13 @@ class Invariants:
 
     def _changed(self, process: Process, raft: Raft, state: ReplicatedState, watched: Watched) -> None:
         """Term, vote, role, leader, log, commit index or state differ from those of the turn before."""
-        domain = self.domains.get(state.domain.domain_id)
-        if domain is None:
-            domain = self._new_domain(process, state)
+        domain = self._domain_of(process, state)
         log = raft._replica.log
         self._look_within(process, raft, watched)
         self._check_log(process, raft, domain, watched)
         if log.base_index != watched.base:
             watched.base = log.base_index
-            self._check_base(process, domain, log.base_index, log.base_term)
+            self._check_base(process, raft, domain)
             if log.last_index > log.base_index:
                 self._check_behind(process, domain, log.entry_at(log.base_index + 1), log.base_term)
         self._check_role(process, raft, domain, watched)
@@ -182,8 +202,11 @@ class Invariants:
         except AssertionError as error:
             raise Violation("member", f"{process.name}: {error}") from error
 
-    def _new_domain(self, process: Process, state: ReplicatedState) -> Domain:
-        """A domain has formed: all its tokens are above every earlier one's."""
+    def _domain_of(self, process: Process, state: ReplicatedState) -> Domain:
+        """The state's domain. Where it has just formed all its tokens are above every earlier one's."""
+        known = self.domains.get(state.domain.domain_id)
+        if known is not None:
+            return known
         first_token = state.domain.first_token
         domain = self.domains[state.domain.domain_id] = Domain(first_token, self.world.now)
         for earlier in self.domains.values():
@@ -242,7 +265,7 @@ class Invariants:
         elif known != fact:
             raise Violation("log matching", f"{process.name} has another {entry}")
         if entry.kind == EntryKind.CONFIGURATION:
-            self._check_configuration(process, raft.configuration)
+            check_configuration(process, decode_change(entry.data).configuration)
         if self._rates_hold:
             stamped = process.clock.true_ns(entry.stamp_ns)
             if stamped < domain.appended_ns[place] - STAMP_SLACK_NS:
@@ -259,21 +282,28 @@ class Invariants:
                 "log matching", f"{process.name} has {entry} behind term {former_term}, others behind {known}"
             )
 
-    def _check_base(self, process: Process, domain: Domain, index: int, term: int) -> None:
-        """What a log begins behind was decided, in that term."""
+    def _check_base(self, process: Process, raft: Raft, domain: Domain) -> None:
+        """What a log begins behind was decided, in that term, and the same configuration is in force there."""
+        replica = raft._replica
+        index, term = replica.log.base_index, replica.log.base_term
+        if not index:
+            return  # it waits to be taken in
         decided = domain.decided.get(index)
         if decided is not None and decided[0] != term:
             raise Violation(
                 "log matching",
                 f"{process.name} begins behind {index} of term {term}, decided in {decided[0]}",
             )
-
-    def _check_configuration(self, process: Process, configuration: Configuration) -> None:
-        voters = configuration.voters
-        if len(voters) not in (3, 5) or len(set(voters)) != len(voters):
-            raise Violation("3 or 5 voters", f"{process.name}: {configuration}")
-        if configuration.joint and len(configuration.outgoing) != len(voters):
-            raise Violation("3 or 5 voters", f"{process.name}: {configuration}")
+        configuration = replica.configurations.at(index)
+        known = domain.bases.get(index)
+        if known is None:
+            domain.bases[index] = configuration
+            if not process.node.settings.standalone:
+                check_configuration(process, configuration)
+        elif known != configuration:
+            raise Violation(
+                "log matching", f"{process.name} begins behind {index} with {configuration}, not {known}"
+            )
 
     def _check_proposed(self, process: Process, raft: Raft, domain: Domain, entry: Entry) -> None:
         """A leader has just appended these commands."""
@@ -388,59 +418,14 @@ class Invariants:
                 self.snapshots += 1
             watched.state = state
             watched.token = 0
-            self._check_stamps(process, state, domain)
+            self._applied.check_stamps(process, state, domain)
             if state.applied_index in domain.sums:
-                self._check_sum(process, state)
-        log = raft._replica.log
-        for index in range(max(watched.applied, log.base_index) + 1, upto + 1):
-            self._decide(process, domain, log.entry_at(index))
+                self._applied.check_sum(process, domain, state)
         watched.applied = upto
         token = state.table.next_token
         if token < watched.token:
             raise Violation("tokens rise", f"{process.name}: {watched.token}, then {token}")
         watched.token = token
-        domain.highest_token = max(domain.highest_token, token - 1)
-        if upto % CHECKSUM_EVERY == 0 and state.applied_index == upto:
-            self._check_sum(process, state)
-
-    def _check_sum(self, process: Process, state: ReplicatedState) -> None:
-        """Equal index, equal state."""
-        found = state.checksum()
-        if self.domains[state.domain.domain_id].sums.setdefault(state.applied_index, found) != found:
-            raise Violation("table equality", f"{process.name} at index {state.applied_index}")
-
-    def _decide(self, process: Process, domain: Domain, entry: Entry) -> None:
-        fact = (entry.term, (entry.kind, entry.data))
-        known = domain.decided.setdefault(entry.index, fact)
-        if known != fact:
-            raise Violation("state machine safety", f"{process.name} applies another {entry}")
-        if entry.index > domain.highest:
-            domain.highest = entry.index
-            if entry.kind == EntryKind.COMMANDS:
-                self._note_grants(process, domain, entry)
-
-    def _note_grants(self, process: Process, domain: Domain, entry: Entry) -> None:
-        """When the present ownerships began, or were extended, at the earliest."""
-        state = process.node.state
-        assert state is not None
-        appended_ns = domain.appended_ns[entry.index, entry.term]
-        for decoded in decode_commands(entry.data):
-            command = decoded.turn if isinstance(decoded, Revoke) else decoded
-            if isinstance(command, Turn | Extend):
-                held = state.table.held.get(command.key)
-                # What had no effect, or began nothing, says nothing of an ownership that may be far older.
-                if held is not None and (
-                    held.owner == command.owner if isinstance(command, Turn) else held.token == command.expect
-                ):
-                    domain.granted_ns.setdefault((held.token, held.renewal), appended_ns)
-
-    def _check_stamps(self, process: Process, state: ReplicatedState, domain: Domain) -> None:
-        if not self._rates_hold:
-            return
-        for held in state.table.held.values():
-            granted = domain.granted_ns.get((held.token, held.renewal))
-            if granted is not None and process.clock.true_ns(held.stamp_ns) < granted - STAMP_SLACK_NS:
-                raise Violation("no stamp before its grant", f"{process.name}: {held}")
 
     # --- the desk
 
@@ -477,4 +462,4 @@ class Invariants:
             raft, state = watched.raft, process.node.state
             if not process.alive or raft is None or state is None or raft is not process.node.raft:
                 continue
-            self._check_sum(process, state)
+            self._applied.check_sum(process, self._domain_of(process, state), state)

@@ -9,6 +9,7 @@ from ticketing.node.loop_turn import LoopTurn
 from ticketing.node.node import Node
 from ticketing.node.settings import NodeSettings
 from ticketing.raft.core import Output
+from ticketing.raft.types import Entry
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -19,6 +20,10 @@ class Observer(Protocol):
 
     def carrying_out(self, process: Process, output: Output) -> None:
         """Raft's output of this turn, or of one pass of it; nothing of it has happened yet."""
+        ...
+
+    def applied(self, process: Process, entry: Entry) -> None:
+        """One entry of it has been applied."""
         ...
 
     def carried_out(self, process: Process) -> None:
@@ -42,6 +47,11 @@ class ObservedTurn(LoopTurn):
         self._observer.carrying_out(self._process, output)
         super().carry_out(output, now_ns)
         self._observer.carried_out(self._process)
+
+    def _apply(self, entries: list[Entry], now_ns: int) -> None:
+        for entry in entries:
+            super()._apply([entry], now_ns)
+            self._observer.applied(self._process, entry)
 
 
 class ObservedNode(Node):

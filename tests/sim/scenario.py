@@ -108,7 +108,12 @@ class Scenario:
             place.peer: place.name for place in places
         }
         self._client_addresses = {place.client: place.name for place in self.places}
-        self.invariants = Invariants(world, rates_hold=swarm.rates_hold, delta_ns=DELTA_NS)
+        self.invariants = Invariants(
+            world,
+            rates_hold=swarm.rates_hold,
+            delta_ns=DELTA_NS,
+            every_index=not swarm.long and world.chance(0.1),
+        )
         self._sessions = 0
         self.manners.resend = swarm.resend
         self.manners.follow(swarm.theme, world)

@@ -8,7 +8,7 @@ from ticketing.node.state import ReplicatedState
 from ticketing.raft.core import Raft
 from ticketing.raft.election import Role
 from ticketing.raft.invariants import Witness
-from ticketing.raft.types import Entry, Member
+from ticketing.raft.types import Configuration, Entry, Member
 
 Fact = tuple[int, bytes]
 """Kind and data of an entry."""
@@ -66,17 +66,24 @@ class Domain:
         self.first_token = first_token
         self.formed_ns = formed_ns
         """When the first of its members knew of it."""
-        self.highest_token = first_token
+        self.highest_token = first_token - 1
+        """Of all that were granted."""
         self.leaders: dict[int, Member] = {}
         self.decided: dict[int, tuple[int, Fact]] = {}
         """By index: term and content of what was committed."""
         self.highest = 1
+        self.applied = 1
+        """The highest index that any of its members has applied."""
         self.known: dict[tuple[int, int], Fact] = {}
         """By (index, term): the one content that such an entry has."""
         self.behind: dict[tuple[int, int], int] = {}
         """By (index, term): the term of the entry before it."""
         self.appended_ns: dict[tuple[int, int], int] = {}
         """By (index, term): when its leader appended it."""
+        self.bases: dict[int, Configuration] = {}
+        """By index that a log begins behind: the configuration in force there."""
         self.sums: dict[int, int] = {}
+        self.token_of: dict[tuple[bytes, int], int] = {}
+        """By key and owner: the token of its latest grant."""
         self.granted_ns: dict[tuple[int, int], int] = {}
         """By token and renewal: when the grant, or that extension, was appended, or earlier."""
