@@ -652,12 +652,11 @@ def _(s: Scene) -> Words:
 
 def _second_token(s: Scene) -> tuple[Hosts, str]:
     from ticketing.config.load import load_node
-    from ticketing.config.secret_files import fingerprint, read_secrets, with_secret
+    from ticketing.config.secret_files import fingerprint, read_secrets, with_secret, write_changes
 
     hosts = s.cluster()
-    for place in ("node-1", "node-2", "node-3"):
-        (secrets,) = read_secrets([load_node(hosts.folder / place)], "client")
-        with_secret(secrets, "a-second-client-token")
+    nodes = [load_node(hosts.folder / place) for place in ("node-1", "node-2", "node-3")]
+    write_changes(with_secret(read_secrets(nodes, "client"), "a-second-client-token"))
     return hosts, fingerprint("a-second-client-token")
 
 

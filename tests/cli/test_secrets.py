@@ -15,8 +15,9 @@ from ticketing.cli.reloading import Reloaded
 from ticketing.config.certificate_files import read_certificates
 from ticketing.config.client_file import read_client_file
 from ticketing.config.cluster_folder import plan_cluster, write_cluster
+from ticketing.config.edit import set_values
 from ticketing.config.load import load_node
-from ticketing.config.secret_files import fingerprint
+from ticketing.config.secret_files import fingerprint, read_secrets
 
 
 @pytest.fixture
@@ -151,6 +152,115 @@ def test_what_would_lock_out_or_let_everybody_in_is_refused(
     assert tell("token", "remove", "--old", "--yes")[0] == 10
     assert tell("token", "remove", "--old", "--yes", "-o", "json")[1].startswith('{"kind": "client"')
     assert [tokens(cluster), tokens(cluster, kind="peer")] == [[old], [secret]]
+
+
+def accepted(cluster: Path, kind: str) -> list[tuple[str, ...]]:
+    """By node."""
+    return [node.values for node in read_secrets([load_node(cluster / f"node-{n}") for n in (1, 2, 3)], kind)]
+
+
+def files(cluster: Path) -> list[bytes]:
+    return [(cluster / f"node-{n}/node.toml").read_bytes() for n in (1, 2, 3)]
+
+
+USER_FILES = {"client": "client.toml", "admin": "admin.toml"}
+
+
+class TestNodesThatDiffer:
+    """A removal that one node refuses has changed none: those before it would share no secret with the rest."""
+
+    @pytest.mark.parametrize("kind", ["client", "peer", "admin"])
+    @pytest.mark.parametrize("reached", [1, 2])
+    def test_the_old_ones_stay_while_a_node_lacks_the_one_that_is_kept(
+        self, cluster: Path, doors: dict[str, Knock], tell: Tell, kind: str, reached: int
+    ) -> None:
+        assert tell("token", "add", "--kind", kind, "--dir", str(cluster / f"node-{reached}"))[0] == 0
+        new = accepted(cluster, kind)[reached - 1][1]
+        if kind in USER_FILES:
+            set_values(cluster / USER_FILES[kind], {"token": new})
+        before = files(cluster)
+        code, out, err = tell("token", "remove", "--kind", kind, "--old", "--yes")
+        assert (code, out) == (2, "")
+        missing = " and ".join(f"node-{n}" for n in (1, 2, 3) if n != reached)
+        assert f"{fingerprint(new)}, which would be kept, is missing on {missing}\n" in err
+        assert f"hint: add it there first: `ticketing token add --kind {kind}`" in err
+        assert files(cluster) == before
+
+        assert tell("token", "add", "--kind", kind)[0] == 0
+        assert tell("token", "remove", "--kind", kind, "--old", "--yes")[0] == 0
+        assert accepted(cluster, kind) == [(new,)] * 3
+
+    @pytest.mark.parametrize("kind", ["client", "peer", "admin"])
+    def test_a_named_one_stays_everywhere_where_one_node_has_no_other(
+        self, cluster: Path, doors: dict[str, Knock], tell: Tell, kind: str
+    ) -> None:
+        (old,) = accepted(cluster, kind)[1]
+        assert tell("token", "add", "--kind", kind, "--dir", str(cluster / "node-1"))[0] == 0
+        if kind in USER_FILES:
+            set_values(cluster / USER_FILES[kind], {"token": accepted(cluster, kind)[0][1]})
+        before = files(cluster)
+        code, out, err = tell("token", "remove", "--kind", kind, fingerprint(old), "--yes")
+        assert (code, out) == (2, "")
+        assert "node-2/node.toml" in err
+        assert "would be left without any" in err
+        assert files(cluster) == before
+
+    def test_peers_are_not_left_with_secrets_that_the_others_do_not_have(
+        self, cluster: Path, tell: Tell
+    ) -> None:
+        (old,) = tokens(cluster, kind="peer")
+        for number in (1, 2, 3):
+            tell("token", "add", "--kind", "peer", "--dir", str(cluster / f"node-{number}"))
+        before = files(cluster)
+        code, _, err = tell("token", "remove", "--kind", "peer", fingerprint(old), "--yes")
+        assert code == 2
+        own = fingerprint(tokens(cluster, 1, "peer")[1])
+        assert f"node-1 would prove itself with {own}, which is missing on node-2 and node-3" in err
+        assert files(cluster) == before
+
+    def test_an_addition_that_one_node_has_no_room_for_changes_none(self, cluster: Path, tell: Tell) -> None:
+        file = cluster.parent / "secret"
+        file.write_text("a-secret-of-my-own-choice\n")
+        tell("token", "add", "--kind", "peer", "--dir", str(cluster / "node-2"))
+        before = files(cluster)
+        out = cluster.parent / "copy"
+        words = ("token", "add", "--kind", "peer", "--from", str(file), "--out", str(out))
+        code, _, err = tell(*words)
+        assert code == 2
+        assert "node-2/node.toml: two peer secrets are accepted already" in err
+        assert files(cluster) == before
+        assert not out.exists()
+
+    @pytest.mark.parametrize("words", [["add"], ["remove", "--old", "--yes"]], ids=["add", "remove"])
+    def test_a_file_that_no_program_can_change_is_met_before_the_others_are_changed(
+        self, cluster: Path, doors: dict[str, Knock], tell: Tell, words: list[str]
+    ) -> None:
+        tell("token", "add")
+        file = cluster / "node-2/node.toml"
+        lines = file.read_text().splitlines()
+        own = [line for line in lines if line.startswith(("client_tokens", "peer_secrets", "admin_token"))]
+        rest = [line for line in lines if line not in own and line != "[secrets]"]
+        file.write_text("\n".join([f"secrets = {{ {', '.join(own)} }}", *rest]))
+        before = files(cluster)
+        code, _, err = tell("token", *words)
+        assert code == 2
+        assert "node-2/node.toml: cannot be changed by program" in err
+        assert files(cluster) == before
+
+    def test_a_disk_that_fails_half_way_is_told_with_what_is_done(
+        self, cluster: Path, doors: dict[str, Knock], tell: Tell
+    ) -> None:
+        # A folder with a name that the new file would have: it can neither be removed nor written over.
+        obstacle = cluster / "node-2/.node.toml.new"
+        obstacle.mkdir()
+        code, _, err = tell("token", "add")
+        assert code == 2
+        assert "node-2/node.toml: cannot write: " in err
+        assert "error: until then only the files of node-1 were changed\n" in err
+        assert "run the same again: it goes on" in err
+        obstacle.rmdir()
+        assert tell("token", "add")[0] == 0
+        assert len({*accepted(cluster, "client")}) == 1
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from ticketing.config.secret_files import (
     read_secrets,
     with_secret,
     without_secrets,
+    write_changes,
 )
 
 app = new_app(no_args_is_help=True)
@@ -108,9 +109,10 @@ def add(
     as_json = wants_json(output)
     nodes = _nodes(kind, folder)
     secret = _given(given) if given is not None else _half_added(nodes) or secrets.token_urlsafe(32)
+    changes = with_secret(nodes, secret)
     if out is not None:
         replace_file(out, secret.encode() + b"\n")
-    changed = [node.place for node in nodes if with_secret(node, secret)]
+    changed = write_changes(changes)
     reloaded = _reload(nodes, f"{kind} token {fingerprint(secret)} added")
     switched = None
     missing: list[str] = []
@@ -205,17 +207,17 @@ def remove(
                 hint="change it first: `ticketing token use` or `token add`",
             )
     else:
-        if used is None:
-            raise usage_error(
-                f"which one is in use is not known: there is no {_USER_FILES[kind]} here",
-                hint="name the token",
-            )
+        if not used and kind in _USER_FILES:
+            file = _USER_FILES[kind]
+            fault = f"there is no {file} here" if used is None else f"{file} has none"
+            raise usage_error(f"which one is in use is not known: {fault}", hint="name the token")
         gone = [value for node in nodes for value in node.values if value != used]
         gone = list(dict.fromkeys(gone))
     names = [fingerprint(value) for value in gone]
+    changes = without_secrets(nodes, gone, kept=used if old else None)
     if gone:
         confirm(f"{', '.join(names)} will open {_OPENS[kind]} any more.", yes=yes)
-    changed = [node.place for node in nodes if without_secrets(node, gone)]
+    changed = write_changes(changes)
     reloaded = _reload(nodes, f"{kind} tokens {', '.join(names)} removed") if changed else []
     if as_json:
         write_json(
@@ -282,11 +284,18 @@ def _user_file(nodes: Sequence[NodeSecrets], kind: str) -> Path | None:
 
 def _used(nodes: Sequence[NodeSecrets], kind: str) -> str | None:
     if kind == "peer":
-        return nodes[0].values[-1] if nodes[0].values else None
+        return _newest(nodes)
     user = _user_file(nodes, kind)
     if user is None:
         return None
     return read_client_file(user).token if kind == "client" else read_admin_file(user).token
+
+
+def _newest(nodes: Sequence[NodeSecrets]) -> str | None:
+    """The peer secret that was added last; one that only some nodes have is newer than those that all have."""
+    last = [node.values[-1] for node in nodes if node.values]
+    partial = (value for value in last if any(value not in node.values for node in nodes if node.values))
+    return next(partial, last[0] if last else None)
 
 
 def _closed_doors(user: Path, kind: str, secret: str) -> list[str]:

@@ -56,6 +56,11 @@ def with_value(text: str, key: str, value: Scalar | list[str]) -> str:
 
 def set_values(path: Path, values: dict[str, Scalar | list[str]]) -> None:
     """Sets values in a file; `ConfigError` where that cannot be done, and then nothing is changed."""
+    replace_file(path, edited(path, values))
+
+
+def edited(path: Path, values: dict[str, Scalar | list[str]]) -> bytes:
+    """A file's content with these values set; `ConfigError` where that cannot be done. Nothing is written."""
     read_toml(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -64,7 +69,7 @@ def set_values(path: Path, values: dict[str, Scalar | list[str]]) -> None:
     except ValueError as error:
         names = ", ".join(values)
         raise wrong(f"cannot be changed by program ({error}): set {names} by hand", file=path) from None
-    replace_file(path, text.encode())
+    return text.encode()
 
 
 def replace_file(path: Path, content: bytes) -> None:

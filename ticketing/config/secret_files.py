@@ -1,4 +1,8 @@
-"""Client tokens and peer secrets where `node.toml` has them: read, added to, and taken away, never shown."""
+"""Client tokens and peer secrets where `node.toml` has them: read, added to, and taken away, never shown.
+
+What is to be written is worked out for every node before the first file is touched: a change that one node refuses
+must not part those before it from the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ticketing.config.edit import replace_file, set_values
+from ticketing.config.edit import edited, replace_file
 from ticketing.config.layout import CLUSTER_FOLDER, NODE_FILE
 from ticketing.config.load import LoadedNode, load_node
 from ticketing.config.node_folder import node_files
@@ -15,12 +19,14 @@ from ticketing.server.loaded import fingerprint
 
 __all__ = [
     "KINDS",
+    "Change",
     "NodeSecrets",
     "fingerprint",
     "nodes_of",
     "read_secrets",
     "with_secret",
     "without_secrets",
+    "write_changes",
 ]
 
 KINDS = {"client": "client_tokens", "peer": "peer_secrets", "admin": "admin_token"}
@@ -87,48 +93,107 @@ def read_secrets(nodes: Sequence[LoadedNode], kind: str) -> list[NodeSecrets]:
     return found
 
 
-def with_secret(secrets: NodeSecrets, secret: str) -> bool:
-    """Adds one as the last; whether the files were changed. The first, with which peers prove themselves, stays."""
-    if secret in secrets.values:
-        return False
-    if secrets.kind == "peer" and len(secrets.values) >= PEER_SECRETS_MAX:
+class Change(NamedTuple):
+    """What one node's file is to become. Nothing of it is written yet."""
+
+    place: str
+    values: tuple[str, ...]
+    file: Path
+    content: bytes
+
+
+def with_secret(nodes: Sequence[NodeSecrets], secret: str) -> list[Change]:
+    """Adds one as the last, where it is missing. The first, with which peers prove themselves, stays."""
+    lacking = [node for node in nodes if secret not in node.values]
+    for node in lacking:
+        if node.kind == "peer" and len(node.values) >= PEER_SECRETS_MAX:
+            raise wrong(
+                "two peer secrets are accepted already: a rotation is under way",
+                file=node.loaded.file,
+                hint="end it first: `ticketing token remove --kind peer --old`",
+            )
+    return [_change(node, (*node.values, secret)) for node in lacking]
+
+
+def without_secrets(
+    nodes: Sequence[NodeSecrets], old: Sequence[str], *, kept: str | None = None
+) -> list[Change]:
+    """Takes some away. `ConfigError` where a node would be left without any, or without `kept`, or where peers would
+    know each other no more.
+    """
+    left = [tuple(value for value in node.values if value not in old) for node in nodes]
+    lacking = [node for node in nodes if kept is not None and node.values and kept not in node.values]
+    if kept is not None and lacking:
+        kind = lacking[0].kind
         raise wrong(
-            "two peer secrets are accepted already: a rotation is under way",
-            file=secrets.loaded.file,
-            hint="end it first: `ticketing token remove --kind peer --old`",
+            f"{fingerprint(kept)}, which would be kept, is missing on {_listed(lacking)}",
+            hint=f"add it there first: `ticketing token add --kind {kind}`",
         )
-    _write(secrets, (*secrets.values, secret))
-    return True
+    for node, values in zip(nodes, left, strict=True):
+        if node.values and not values:
+            raise wrong(
+                "would be left without any: then " + _WITHOUT[node.kind],
+                file=node.loaded.file,
+                key=f"secrets.{KINDS[node.kind]}",
+                hint=f"add the new one first: `ticketing token add --kind {node.kind}`",
+            )
+    _refuse_parting(nodes, left)
+    pairs = zip(nodes, left, strict=True)
+    return [_change(node, values) for node, values in pairs if values != node.values]
 
 
-def without_secrets(secrets: NodeSecrets, old: Sequence[str]) -> bool:
-    """Takes some away; whether the files were changed. The last one is never taken: none would let everybody in."""
-    left = tuple(value for value in secrets.values if value not in old)
-    if left == secrets.values:
-        return False
-    if not left:
-        raise wrong(
-            "would be left without any: then " + _WITHOUT[secrets.kind],
-            file=secrets.loaded.file,
-            key=f"secrets.{KINDS[secrets.kind]}",
-            hint=f"add the new one first: `ticketing token add --kind {secrets.kind}`",
-        )
-    _write(secrets, left)
-    return True
+def write_changes(changes: Sequence[Change]) -> list[str]:
+    """Writes them, one node after the other; the places. Where one cannot be written the error names those that are."""
+    done: list[str] = []
+    for change in changes:
+        try:
+            replace_file(change.file, change.content)
+        except ConfigError as error:
+            if not done:
+                raise
+            only = Problem(None, "", f"until then only the files of {', '.join(done)} were changed")
+            raise ConfigError(
+                [*error.problems, only], hint="when that is mended, run the same again: it goes on"
+            ) from None
+        done.append(change.place)
+    return done
 
 
-def _write(secrets: NodeSecrets, values: Sequence[str]) -> None:
+def _refuse_parting(nodes: Sequence[NodeSecrets], left: Sequence[tuple[str, ...]]) -> None:
+    """Peers prove themselves with their first secret: whoever accepted it must not be left without it."""
+    if any(node.kind != "peer" for node in nodes):
+        return
+    for prover, proof in zip(nodes, left, strict=True):
+        deaf = [
+            other
+            for other, accepted in zip(nodes, left, strict=True)
+            if prover.values and prover.values[0] in other.values and proof[0] not in accepted
+        ]
+        if deaf:
+            raise wrong(
+                f"{prover.place} would prove itself with {fingerprint(proof[0])}, which is missing on"
+                f" {_listed(deaf)}",
+                hint="`ticketing token list --kind peer` tells what each node has: keep one that all have",
+            )
+
+
+def _listed(nodes: Sequence[NodeSecrets]) -> str:
+    return " and ".join(node.place for node in nodes)
+
+
+def _change(secrets: NodeSecrets, values: tuple[str, ...]) -> Change:
     key = KINDS[secrets.kind]
     file = secrets.loaded.file
     own = getattr(secrets.loaded.model.secrets, f"{key}_file")
     if own:
-        replace_file(file.parent / own, "".join(f"{value}\n" for value in values).encode())
-    elif secrets.kind == "admin":
+        content = "".join(f"{value}\n" for value in values).encode()
+        return Change(secrets.place, values, file.parent / own, content)
+    if secrets.kind == "admin":
         further = {"secrets.admin_tokens": list(values[1:])} if values[1:] or _has_further(secrets) else {}
-        set_values(file, {"secrets.admin_token": values[0], **further})
+        content = edited(file, {"secrets.admin_token": values[0], **further})
     else:
-        set_values(file, {f"secrets.{key}": list(values)})
-    load_node(file)
+        content = edited(file, {f"secrets.{key}": list(values)})
+    return Change(secrets.place, values, file, content)
 
 
 def _has_further(secrets: NodeSecrets) -> bool:
