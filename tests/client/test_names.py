@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from tests.client.conftest import MakeBroker, MakeServer
-from tests.client.scripted import Server, until
+from tests.client.locking import LockServer
+from tests.client.scripted import Server, Time, turns, until
 from ticketing.client import TicketBroker, resolve
 
 Places = list[tuple[str, int]]
@@ -122,3 +124,40 @@ async def test_an_ipv6_literal_is_dialled(named_broker: Callable[[str], TicketBr
     async with asyncio.timeout(5):
         await dialled.wait()
     accepting.close()
+
+
+@pytest.mark.parametrize("host", ["node-2..example.com", ".example.com", "a" * 64 + ".example.com"])
+async def test_a_host_that_can_be_no_name_leaves_the_other_addresses_alone(
+    new_server: MakeServer, clock: Time, host: str
+) -> None:
+    server = await new_server()
+    LockServer(server)
+    async with TicketBroker([f"{host}:5225", server.address], clock=clock.now_ns) as broker:
+        assert await broker.wait_ready(5)
+        await turns()
+        async with await broker.acquire("key", 5, 30, 0) as ticket:
+            assert ticket.token
+
+
+async def test_a_look_up_that_gets_no_thread_is_one_failed_try(
+    new_server: MakeServer,
+    named_broker: Callable[[str], TicketBroker],
+    names: dict[str, Places],
+    clock: Time,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = await new_server()
+    names["locks.example"] = [place(server)]
+    refused: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        refused.append(thread)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", start)
+        broker = named_broker("locks.example:5225")
+        assert await broker.wait_ready(0.05) is False
+    assert refused
+    await clock.jump(3.3)
+    assert await broker.wait_ready(5)

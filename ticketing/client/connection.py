@@ -115,6 +115,8 @@ class Connection:
             return End("tls", f"the server's certificate is refused: {error.verify_message}")
         except (ssl.SSLError, OSError) as error:
             return End("io", f"cannot connect: {error}")
+        except Exception as error:  # such as no thread to be had for a look-up: it may go the next time
+            return End("io", f"cannot connect: {type(error).__name__}: {error}")
         end = await session.ended
         return End(TicketErrorKind.AUTH, end.detail) if end.kind == AUTH_FAILED else end
 

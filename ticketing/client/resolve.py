@@ -21,6 +21,11 @@ def _look_up(host: str, port: int, flags: int) -> list[SocketAddress]:
     return [(family, address) for family, _, _, _, address in found]
 
 
+def _no_host_name(host: str, error: UnicodeError) -> OSError:
+    """For an empty label, or one that is too long: Python encodes names before it asks anybody."""
+    return OSError(f"{host!r} is no host name: {error}")
+
+
 class Resolver:
     """Looks up one name; one look-up at most is under way."""
 
@@ -37,6 +42,8 @@ class Resolver:
             return _look_up(self._host, self._port, socket.AI_NUMERICHOST)
         except socket.gaierror:
             pass
+        except UnicodeError as error:
+            raise _no_host_name(self._host, error) from error
         if self._pending is None or self._pending.done():
             self._pending = self._start()
         # A caller that runs out of time leaves the look-up to the next one.
@@ -64,7 +71,7 @@ class Resolver:
             except OSError as error:
                 failure = error
             except UnicodeError as error:
-                failure = OSError(f"{self._host!r} is no host name: {error}")
+                failure = _no_host_name(self._host, error)
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(finish, found, failure)
 
