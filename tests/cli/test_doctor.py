@@ -119,6 +119,15 @@ def test_every_way_in_which_a_door_stays_shut_has_its_finding(
     assert (found.check, found.verdict, found.detail) == (check, "fail", detail)
 
 
+@pytest.mark.parametrize("name", ["TICKETING_TOKEN", "/x/client.toml"])
+def test_a_refused_token_is_told_with_where_it_came_from(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("ticketing.cli.doctor_checks.knock", lambda *_: Knock("auth_failed"))
+    (found,) = checks.doors(ACCESS._replace(sources=(("token", name),)))
+    assert found.hint == f"it comes from {name}; `ticketing token list`"
+    (found,) = checks.doors(ACCESS._replace(token=""))
+    assert found.hint == "none is given; `ticketing token list`"
+
+
 @pytest.mark.parametrize(("days", "verdict"), [(300, "ok"), (20, "warn"), (-3, "fail")])
 def test_a_certificate_near_its_end_is_told_of(
     monkeypatch: pytest.MonkeyPatch, days: int, verdict: str
@@ -171,17 +180,17 @@ def test_files_that_disagree_about_secrets_are_findings_without_the_secrets(tmp_
     folder = tmp_path / "c"
     cluster = plan_cluster(nodes=3, tls=False, now_ms=1)
     write_cluster(cluster, folder)
-    assert (
-        bad(checks.secrets([load_node(folder / f"node-{n}") for n in (1, 2, 3)], cluster.client_token, None))
-        == []
-    )
+    access = ACCESS._replace(token=cluster.client_token)
+    assert bad(checks.secrets([load_node(folder / f"node-{n}") for n in (1, 2, 3)], access, None)) == []
     file = folder / "node-2/node.toml"
     file.write_text(file.read_text().replace(cluster.client_token, "another-token-altogether"))
     nodes = [load_node(folder / f"node-{n}") for n in (1, 2, 3)]
-    found = checks.secrets(nodes, cluster.client_token, None)
+    found = checks.secrets(nodes, access, None)
     assert bad(found) == [("tokens", "client tokens", "fail"), ("tokens", "client.toml", "fail")]
     assert cluster.client_token not in str(found)
     assert "node-2" in found[-1].detail
+    found = checks.secrets(nodes, access._replace(sources=(("token", "TICKETING_TOKEN"),)), None)
+    assert found[-1].detail == "TICKETING_TOKEN's token is not in the files of node-2"
 
 
 def test_a_name_that_cannot_be_looked_up_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

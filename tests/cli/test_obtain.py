@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,18 @@ async def test_nobody_reached_is_unreachable_and_a_refused_token_is_refused() ->
     with pytest.raises(CommandFailed) as failed:
         await run(Broker(ready=TicketError("auth", "no")))
     assert failed.value.code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("source", ["--token-file", "TICKETING_TOKEN", "/etc/ticketing/client.toml"])
+async def test_a_refused_token_is_told_with_where_it_came_from(source: str) -> None:
+    access = Access(("a:1",), "a-token", "off", Path("/etc/ticketing/client.toml"), (), (("token", source),))
+    refused = Broker(ready=TicketError("auth", "no"))
+    with pytest.raises(CommandFailed) as failed:
+        await obtain(refused, access, ask(), refused.clock_s)  # type: ignore[arg-type]
+    assert failed.value.hint == f"the token comes from {source}: is it this cluster's?"
+    with pytest.raises(CommandFailed) as failed:
+        await obtain(refused, access._replace(token=""), ask(), refused.clock_s)  # type: ignore[arg-type]
+    assert failed.value.hint.startswith("no token was given: --token-file, TICKETING_TOKEN or client.toml")
 
 
 async def test_a_lost_request_is_asked_anew_once_its_cancel_was_answered(

@@ -73,6 +73,14 @@ def test_flags_beat_the_environment_and_that_beats_the_file(tmp_path: Path) -> N
     assert {source for _, source in file.sources} == {str(tmp_path / "client.toml")}
 
 
+def test_an_empty_variable_is_none(tmp_path: Path) -> None:
+    put(tmp_path / "client.toml", CLIENT)
+    names = ("TICKETING_ADDRS", "TICKETING_TOKEN", "TICKETING_TLS", "TICKETING_CONFIG")
+    access = find_access(Typed(), dict.fromkeys(names, ""), tmp_path)
+    assert access == find_access(Typed(), {}, tmp_path)
+    assert access.token_from == str(tmp_path / "client.toml")
+
+
 def test_each_value_is_found_on_its_own(tmp_path: Path) -> None:
     put(tmp_path / "client.toml", CLIENT)
     access = find_access(Typed(addrs=["10.0.0.9"]), {}, tmp_path)

@@ -70,7 +70,7 @@ def examine(
     found += checks.names(addresses)
     found += checks.doors(access)
     found += checks.certificates(nodes)
-    found += checks.secrets(nodes, access.token, admin)
+    found += checks.secrets(nodes, access, admin)
     if admin is None:
         return found
     answers = ask_all(AdminAccess(admin.nodes, admin.token, admin.tls), "/v1/status")
@@ -113,7 +113,13 @@ def _as_the_node(loaded: LoadedNode) -> tuple[Access, AdminFacts]:
     token = settings.node.client_tokens[0] if settings.node.client_tokens else ""
     places = settings.node.places
     return (
-        Access(tuple(place.client for place in places), token, tls, None),
+        Access(
+            tuple(place.client for place in places),
+            token,
+            tls,
+            None,
+            sources=(("token", str(loaded.file)),),
+        ),
         AdminFacts(
             tuple((place.name, place.admin) for place in places), settings.admin_token, tls, loaded.file
         ),

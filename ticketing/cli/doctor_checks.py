@@ -126,7 +126,7 @@ def _door(address: str, done: Knock, access: Access, made: ssl.SSLContext | None
         case "in":
             found = [Finding("ports", address, OK, "clients' port is open, and the token lets in")]
         case "auth_failed":
-            where = f"it comes from {access.file}" if access.file else "it comes from the command line"
+            where = f"it comes from {access.token_from}" if access.token else "none is given"
             return [
                 Finding(
                     "tokens", address, FAIL, "the client token is refused", f"{where}; `ticketing token list`"
@@ -190,7 +190,7 @@ def certificates(nodes: Sequence[LoadedNode]) -> list[Finding]:
     return found
 
 
-def secrets(nodes: Sequence[LoadedNode], client_token: str | None, admin: AdminFacts | None) -> list[Finding]:
+def secrets(nodes: Sequence[LoadedNode], access: Access, admin: AdminFacts | None) -> list[Finding]:
     """Whether the files that lie here agree about tokens and secrets."""
     if not nodes:
         return []
@@ -222,11 +222,12 @@ def secrets(nodes: Sequence[LoadedNode], client_token: str | None, admin: AdminF
                 "a rotation that is under way is finished by `ticketing token add`, then `token remove --old`",
             )
         )
-    if client_token:
-        without = [n.settings.node.place for n in nodes if client_token not in n.settings.node.client_tokens]
+    if access.token:
+        without = [n.settings.node.place for n in nodes if access.token not in n.settings.node.client_tokens]
         if without:
-            detail = f"client.toml's token is not in the files of {', '.join(without)}"
-            found.append(Finding("tokens", "client.toml", FAIL, detail, "`ticketing token list`"))
+            source = Path(access.token_from).name
+            detail = f"{source}'s token is not in the files of {', '.join(without)}"
+            found.append(Finding("tokens", source, FAIL, detail, "`ticketing token list`"))
     if admin is not None:
         without = [n.settings.node.place for n in nodes if admin.token not in n.settings.admin_tokens]
         if without:

@@ -123,12 +123,12 @@ async def obtain(
                 told = True
 
 
-def failure(error: TicketError, access: Access | None = None) -> CommandFailed:
+def failure(error: TicketError, access: Access) -> CommandFailed:
     """An error of the library as the end of a command."""
     kind = str(error.kind)
     code, hint = _CODES.get(kind, (ExitCode.FAILURE, ""))
-    if kind == "auth" and access is not None and access.file is not None:
-        hint = f"the token comes from {access.file}: is it the file of this cluster?"
+    if kind == "auth" and access.token_from:
+        hint = f"the token comes from {access.token_from}: is it this cluster's?"
     return CommandFailed(f"{str(error) or kind}", code, hint=hint)
 
 
@@ -141,7 +141,7 @@ _CODES: dict[str, tuple[ExitCode, str]] = {
     "indeterminate": (ExitCode.INDETERMINATE, "if it was granted nevertheless, it ends with its lease"),
     "insufficient_lease": (ExitCode.INSUFFICIENT_LEASE, "ask for a longer --lease or a smaller --budget"),
     "invalid_input": (ExitCode.USAGE, ""),
-    "auth": (ExitCode.REFUSED, "the token comes from --token-file, TICKETING_TOKEN or client.toml"),
+    "auth": (ExitCode.REFUSED, "no token was given: --token-file, TICKETING_TOKEN or client.toml names one"),
     "protocol": (ExitCode.UNREACHABLE, "is that the cluster's client port, and not another one?"),
     "not_connected": (ExitCode.UNREACHABLE, "`ticketing status` tells how the nodes are"),
     "io": (ExitCode.UNREACHABLE, ""),

@@ -44,6 +44,11 @@ class Access(NamedTuple):
     sources: tuple[tuple[str, str], ...] = ()
     """Where each value came from: `addrs`, `token` and `tls` with a flag, a variable, a file, or `default`."""
 
+    @property
+    def token_from(self) -> str:
+        """The flag, variable or file that the token came from; empty where there is no token."""
+        return dict(self.sources).get("token", str(self.file)) if self.token else ""
+
 
 class AdminFacts(NamedTuple):
     """How to reach a cluster's admin planes."""
@@ -203,7 +208,7 @@ def _token(
         elif not token:
             problems.append(Problem(path, "--token-file", "is empty"))
         return "--token-file", token
-    return "TICKETING_TOKEN", environment.get("TICKETING_TOKEN")
+    return "TICKETING_TOKEN", environment.get("TICKETING_TOKEN") or None
 
 
 def _tls(
