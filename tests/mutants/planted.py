@@ -369,6 +369,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a leader answers from its state without asking whether it still leads",
         "N although held",
     ),
+    # --- what is left undone, and done for nothing
+    Mutation(
+        "overdue-looked-at-all-the-time",
+        "ticketing/locks/desk.py",
+        "            self._next_look_ns = now_ns + EXPIRY_LOOK_NS\n",
+        "            self._next_look_ns = now_ns\n",
+        "a leader looks at leases whose ends are under way as often as it can",
+        "no idle turns",
+    ),
     Mutation(
         "snapshot-without-saved-records",
         "ticketing/locks/table.py",

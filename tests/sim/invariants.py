@@ -110,6 +110,9 @@ class Invariants:
         watched = self._watched.get(process)
         if watched is None:
             watched = self._watched[process] = Watched()
+        if node.woken_by_time:
+            node.woken_by_time = False
+            watched.idle.after_turn(process)
         if raft is None or state is None:
             return
         replica, election = raft._replica, raft._election

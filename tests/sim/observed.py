@@ -60,3 +60,10 @@ class ObservedNode(Node):
     def __init__(self, settings: NodeSettings, shell: SimShell, process: Process, observer: Observer) -> None:
         super().__init__(settings, shell)
         self.loop_turn = ObservedTurn(self, self.loop_turn.seen_ns, process, observer)
+        self.woken_by_time = False
+        """The present turn began with a tick: nothing had arrived. Whoever watches takes it back."""
+
+    def tick(self) -> None:
+        if not self.loop_turn._begun:
+            self.woken_by_time = True
+        super().tick()

@@ -9,7 +9,6 @@ from tests.sim.network import End, Network
 from tests.sim.observed import ObservedNode, Observer
 from tests.sim.shell import Disk, SimLink, SimShell
 from tests.sim.world import MS, Clock, S, World
-from ticketing.node.node import Node
 from ticketing.node.session import ClientSession
 from ticketing.node.settings import NodeSettings
 from ticketing.raft.election import Role
@@ -104,7 +103,7 @@ class Process:
         self._sessions: dict[End, ClientSession] = {}
         self._finishing: dict[End, None] = {}
         self.shell = SimShell(world, network, clock, disk, self, places)
-        self.node: Node = ObservedNode(settings, self.shell, self, observer)
+        self.node = ObservedNode(settings, self.shell, self, observer)
         place = self.node.place
         network.listen(place.client, self.machine, self)
         network.listen(place.peer, self.machine, self)

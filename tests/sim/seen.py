@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sim.invariants_turns import Idle
 from ticketing.node.lead import Lead
 from ticketing.node.snapshots import SnapshotSender
 from ticketing.node.state import ReplicatedState
@@ -23,6 +24,7 @@ class Watched:
         "commit",
         "commit_led",
         "facts",
+        "idle",
         "last",
         "last_index",
         "raft",
@@ -38,6 +40,7 @@ class Watched:
     )
 
     def __init__(self) -> None:
+        self.idle = Idle()
         self.raft: Raft | None = None
         self.witness: Witness | None = None
         self.facts: tuple[object, ...] = ()

@@ -7,7 +7,7 @@ import pytest
 from tests.sim.answers import Answers
 from tests.sim.scenario import Scenario
 from tests.sim.seen import Domain
-from tests.sim.world import S, Violation
+from tests.sim.world import S, Violation, World
 from ticketing.raft.core import Output
 from ticketing.raft.messages import VoteAnswer
 from ticketing.raft.types import Configuration, Member
@@ -68,3 +68,27 @@ def test_two_votes_of_one_turn_are_seen() -> None:
     output.messages = [(Member(7, 7), VoteAnswer(10, True)), (Member(8, 8), VoteAnswer(10, True))]
     with pytest.raises(Violation, match="one vote a term"):
         answers.carrying_out("node-1", raft, output)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [("bad snapshot", "a slice outside a snapshot"), ("peer link refused", "rolled_back")],
+)
+def test_alarms_about_peers_are_false_here(event: str, reason: str) -> None:
+    scenario, _domain = running()
+    process = scenario.machines["node-1"].process
+    assert process is not None
+    process.shell.log("warning", "peer link refused", reason="changed")
+    with pytest.raises(Violation, match="members say what is true"):
+        process.shell.log("warning", event, reason=reason)
+
+
+def test_a_run_has_an_end() -> None:
+    world = World(0)
+
+    def again() -> None:
+        world.after(0, again)
+
+    again()
+    with pytest.raises(Violation, match="bounded run"):
+        world.run(S)

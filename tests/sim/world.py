@@ -18,6 +18,9 @@ PPB = 1_000_000_000
 WALL_START_NS = 1_900_000_000 * S
 """Unix time at the beginning of a run."""
 
+EVENTS_MAX = 500_000
+"""In one run: the busiest have a fifth of it."""
+
 
 class Violation(AssertionError):  # noqa: N818 - what the simulator looks for, not an error of its own
     """Something happened that the service promises never to happen."""
@@ -60,6 +63,8 @@ class World:
             self.now, _, _, what = heappop(heap)
             self.events += 1
             what()
+            if self.events > EVENTS_MAX:
+                raise Violation("bounded run", f"{self.events} events in {self.now / S:.1f} s")
         self.now = until
 
     def chance(self, probability: float) -> bool:
