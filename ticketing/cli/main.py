@@ -25,6 +25,7 @@ _EXTRA = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
+    _fill_closed_streams()
     try:
         if words and words[0] in ("acquire", "release"):
             from ticketing.cli.quick import run_quickly
@@ -46,6 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "pip install 'ticketing-server[server]'\n"
         )
         return NOT_INSTALLED
+
+
+def _fill_closed_streams() -> None:
+    """A descriptor that leads nowhere for each standard stream that the caller has closed.
+
+    First of all, or a socket gets its number. A result that cannot be written is then an error as on a full disk, and
+    what is said for people never gets into it. Commands that we run find the stream closed, as the caller meant it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR if name == "stderr" else os.O_RDONLY)
+        if getattr(sys, name) is None:
+            stream = open(number, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115 - it stays
+            setattr(sys, name, stream)
 
 
 def _leave(code: int) -> int:
