@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 from tests.sim.history import LOST, History, Hold, Request
 from tests.sim.manners import Manners
+from tests.sim.mistakes import draw_mistake, encode_mistake
 from tests.sim.network import End, Network
+from tests.sim.sessions import TOP_BIT, Session
 from tests.sim.world import MS, Clock, S, Violation, World
 from ticketing.protocol import frames
-from ticketing.protocol.decoder import ReplyDecoder
-from ticketing.protocol.handshake import READY, ClientHandshake
+from ticketing.protocol.handshake import READY
 
 SILENT_NS = 10 * S
 LEADERLESS_MAX = 3
@@ -19,52 +20,6 @@ SESSIONS_REMEMBERED = 64
 STAYS_NS = 1500 * MS
 CONNECT_WITHIN_NS = 300 * MS
 BACK_OFF_MAX_NS = 800 * MS
-TOP_BIT = 1 << 63
-
-
-class Session:
-    """One connection of one client."""
-
-    __slots__ = (
-        "address",
-        "decoder",
-        "end",
-        "garbled",
-        "handshake",
-        "heard_ns",
-        "leader",
-        "leaderless",
-        "number",
-        "open",
-        "own",
-    )
-
-    def __init__(self, number: int, address: str) -> None:
-        self.number = number
-        self.address = address
-        self.end: End
-        self.handshake: ClientHandshake | None = ClientHandshake("")
-        self.decoder = ReplyDecoder()
-        self.leader: str | None = None
-        self.own: str | None = None
-        """The node's own name for its address."""
-        self.open: dict[tuple[int, bytes, str], list[Request]] = {}
-        """What waits for an answer, by (id, key, kind)."""
-        self.heard_ns = 0
-        self.leaderless = 0
-        """How many looks in a row have found it at a node that names no leader."""
-        self.garbled = False
-        """What was sent after garbage may have been read as a part of it."""
-
-    @property
-    def ready(self) -> bool:
-        """Authenticated."""
-        return self.handshake is None
-
-    @property
-    def leads(self) -> bool:
-        """As far as the node has said."""
-        return self.ready and self.own is not None and self.leader == self.own
 
 
 class Client:
@@ -116,6 +71,7 @@ class Client:
         assert address is not None
         session = self._session = Session(self._next_session(), address)
         session.heard_ns = world.now
+        self.history.nodes[session.number] = address
         session.end = self.network.dial(self, self.name, address, self._addresses[address], "client")
         session.end.io = session
 
@@ -155,6 +111,12 @@ class Client:
             for request in requests:
                 request.answer = LOST
                 request.answered_ns = world.now
+                if request.op == "R":
+                    self._to_release += (
+                        hold
+                        for hold in self.history.holds
+                        if (hold.token, hold.key) == (request.ident, request.key)
+                    )
                 if request.op not in "AQ":
                     continue
                 if self.manners.resend and world.rng.random() < self.manners.resend:
@@ -164,6 +126,7 @@ class Client:
         session.open.clear()
         del self._to_cancel[:-SESSIONS_REMEMBERED]
         del self._to_resend[:-SESSIONS_REMEMBERED]
+        del self._to_release[:-SESSIONS_REMEMBERED]
         self._back_off_ns = 100 * MS if session.ready else min(2 * self._back_off_ns, BACK_OFF_MAX_NS)
         wait = 1 * MS if self._hint is not None and session.ready else self._back_off_ns
         world.after(world.between(wait // 2, wait), self._connect)
@@ -198,6 +161,8 @@ class Client:
             session.garbled = True
             self._think_soon()
             return
+        if world.chance(manners.mistakes):
+            self._make_mistake(session)
         if session.leads:
             self._catch_up(session)
         if len(session.open) >= manners.outstanding:
@@ -295,6 +260,14 @@ class Client:
             self.world.rng.choice(self._companions).extend_for_another(hold)
             return
         self._send_extend(session, hold)
+
+    def _make_mistake(self, session: Session) -> None:
+        made = draw_mistake(self.world.rng, self.history)
+        if made is not None:
+            op, key, ident = made
+            request = Request(op, key, ident, session.number, self.world.now, lease=int(op == "X"))
+            kind, frame = encode_mistake(request)
+            self._send(session, request, kind, frame)
 
     def _send_extend(self, session: Session, hold: Hold) -> None:
         lease = self.world.rng.choice((1, 2, 5))
@@ -468,7 +441,7 @@ class Client:
         for other in session.open.get((request.ident, request.key, "extend"), ()):
             earliest = min(earliest, other.clock_ns)
         for hold in reversed(self.history.holds):
-            if hold.token == request.ident:
+            if hold.token == request.ident and hold.key == request.key:
                 until_ns = self.clock.true_ns(earliest + request.lease * S * 998 // 1000)
                 hold.until_ns = max(hold.until_ns, until_ns)
                 return

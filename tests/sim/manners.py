@@ -25,6 +25,7 @@ class Manners:
         "late_copies",
         "leases",
         "legacy",
+        "mistakes",
         "outstanding",
         "prefix",
         "resend",
@@ -56,6 +57,8 @@ class Manners:
         """Releases and extensions after the lease."""
         self.late_copies = choice((0.0, 0.3))
         """Requests that come again after their owner's cancel was answered."""
+        self.mistakes = choice((0.0, 0.05))
+        """Releases, extensions and cancels of what the key is not held or waited for by."""
         self.stray = choice((0.0, 0.1))
         """Acquires at a node that is known not to lead."""
         self.garbage = choice((0.0, 0.0, 0.002))
@@ -114,5 +117,5 @@ class Manners:
         manners.hold_ns = manners.think_ns = (1 * MS, 200 * MS)
         manners.elsewhere = manners.legacy = manners.cancel = manners.abandon = manners.late = (
             manners.garbage
-        ) = 0.0
+        ) = manners.mistakes = 0.0
         return manners

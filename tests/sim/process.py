@@ -93,6 +93,8 @@ class Process:
         """Within these turns the leader's gate was closed, or requests were held back from its desk."""
         self._temper = temper
         self._observe = observer.after_turn
+        self.on_turn: Callable[[Process], None] = lambda _process: None
+        """Called after every turn, behind the observer."""
         self._ended = ended
         self._inbox: list[Item] = []
         self._waking = False
@@ -287,6 +289,7 @@ class Process:
             self._look_for_doubt()
             self.node.flush()
             self._observe(self)
+            self.on_turn(self)
             self._arm()
 
     def _arm(self) -> None:

@@ -15,9 +15,10 @@ import msgspec
 from tests.sim.clients import Client
 from tests.sim.faults import Faults
 from tests.sim.history import History
+from tests.sim.history_serving import Serving, ServingNotes
 from tests.sim.invariants import Invariants
 from tests.sim.manners import Manners
-from tests.sim.network import PEER_TIMEOUT_NS, Network
+from tests.sim.network import CLIENT_TIMEOUT_NS, PEER_TIMEOUT_NS, Network
 from tests.sim.operators import DISTURBED_MAX, Operator
 from tests.sim.process import Process, Temper
 from tests.sim.shell import Disk
@@ -57,6 +58,7 @@ GATE_STALE_NS = 1010 * MS
 """What a leader that has lost its majority may still say at most after it heard of it last: 800 ms, looked at every
 50 ms, in a loop whose gap was shorter than 150 ms.
 """
+LONGEST_PAUSE_NS = 8 * S
 REMOVED = 12
 ENDS = (0, REMOVED)
 """Exit statuses that are no fault: stopped, removed."""
@@ -95,6 +97,8 @@ class Scenario:
         self.history = History()
         self.history.bounds_are_wide = not swarm.tiny
         self.history.stale_ns = self._stale_ns()
+        self.history.underway_ns = self._underway_ns()
+        self.history.serving = Serving(self.history.stale_ns)
         self.history.apart = swarm.standalone or swarm.form_first or not swarm.form
         self.history.on_cancel_answered = lambda owner, key: self.invariants.cancel_answered(owner, key)
         self.calm = False
@@ -114,6 +118,7 @@ class Scenario:
             delta_ns=DELTA_NS,
             every_index=not swarm.long and world.chance(0.1),
         )
+        self._noting = ServingNotes(world, self.history.serving)
         self._sessions = 0
         self.manners.resend = swarm.resend
         self.manners.follow(swarm.theme, world)
@@ -157,6 +162,18 @@ class Scenario:
         if swarm.cuts or swarm.isolations or swarm.power:
             stale_ns += PEER_TIMEOUT_NS
         return stale_ns
+
+    def _underway_ns(self) -> int:
+        """For how long what a client has sent may be under way, and lie with a process that stands still."""
+        swarm = self.swarm
+        underway_ns = swarm.far + S
+        if swarm.slow:
+            underway_ns += 1 * S
+        if swarm.cuts or swarm.power:
+            underway_ns += CLIENT_TIMEOUT_NS
+        if swarm.pauses or swarm.stalls:
+            underway_ns += LONGEST_PAUSE_NS
+        return underway_ns
 
     def _raft_settings(self) -> RaftSettings:
         swarm = self.swarm
@@ -268,6 +285,7 @@ class Scenario:
             self.invariants,
             self._ended,
         )
+        machine.process.on_turn = self._noting.after_turn
         self.operator.started(machine.process)
 
     def start_anew_where_nobody_is(self) -> None:
