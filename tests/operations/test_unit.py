@@ -29,6 +29,7 @@ SHIPPED = read_unit(UNIT, "node-1")
         (-9, True),  # killed, out of memory
         (-11, True),
         (-15, False),
+        (-1, True),  # reloaded before it could listen
     ],
 )
 def test_a_process_that_ended_is_started_again_where_that_helps(status: int, again: bool) -> None:

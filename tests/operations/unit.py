@@ -22,7 +22,7 @@ class Unit(NamedTuple):
     never: frozenset[int]
     """`RestartPreventExitStatus`."""
     always: frozenset[int]
-    """`RestartForceExitStatus`."""
+    """`RestartForceExitStatus`; a signal is negative."""
     success: frozenset[int]
     """`SuccessExitStatus`, beside 0."""
     stop_s: float
@@ -51,7 +51,8 @@ def read_unit(path: Path, instance: str) -> Unit:
     assert service["Restart"] in _RESTARTS
 
     def statuses(key: str) -> frozenset[int]:
-        return frozenset(int(word) for word in service.get(key, "").split())
+        words = service.get(key, "").split()
+        return frozenset(int(word) if word.isdigit() else -signal.Signals[word] for word in words)
 
     return Unit(
         shlex.split(service["ExecStart"].replace("%i", instance)),

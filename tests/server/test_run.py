@@ -17,9 +17,12 @@ import msgspec
 import pytest
 
 from tests.server.scripted import settings_for
+from ticketing.cli.dev_cluster import free_ports
+from ticketing.config.cluster_folder import make_cluster, write_cluster
 from ticketing.node.node import Node
 from ticketing.node.operations import Operations
 from ticketing.node.reports import Reports
+from ticketing.node.settings import Place
 from ticketing.server.faults import Faults, from_our_code
 from ticketing.server.files import running_pid
 from ticketing.server.listening import split_address
@@ -99,6 +102,57 @@ def test_a_hang_up_signal_reloads(process: Process) -> None:
     process.child.send_signal(signal.SIGHUP)
     assert process.wait_for("reloaded")["level"] == "audit"
     assert process.child.poll() is None
+
+
+GATE = """
+import sys
+from ticketing.cli.main import main
+
+class Gate:
+    def find_spec(self, name, *_):
+        if name == "{module}" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            print("here", flush=True)
+            sys.stdin.readline()
+
+sys.meta_path.insert(0, Gate())
+sys.exit(main())
+"""
+"""The command, which stands still where it is about to load a module."""
+
+
+@pytest.mark.parametrize("module", ["ticketing.cli.app", "ticketing.server.run"], ids=["first", "files read"])
+@pytest.mark.parametrize("words", [["node", "start"], ["--debug", "node", "start"]], ids=" ".join)
+def test_a_hang_up_signal_in_the_midst_of_the_start_is_a_reload_after_it(
+    tmp_path: Path, module: str, words: list[str]
+) -> None:
+    client, admin = free_ports(2)
+    place = Place("node-1", f"127.0.0.1:{client}", "", f"127.0.0.1:{admin}")
+    write_cluster(make_cluster([place], tls=False, permit=False, now_ms=1), tmp_path / "c")
+    child = subprocess.Popen(
+        [sys.executable, "-c", GATE.format(module=module), *words, "--config", str(tmp_path / "c/node-1")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    try:
+        assert child.stdout.readline() == "here\n"
+        child.send_signal(signal.SIGHUP)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        events = []
+        while "reloaded" not in events:
+            line = child.stderr.readline()
+            assert line, f"it ended: {child.wait()}"
+            events.append(json.loads(line)["event"])
+        assert "ready" in events
+    finally:
+        child.kill()
+        child.communicate(timeout=10)
 
 
 def test_a_broken_invariant_stops_the_process_and_says_where(process: Process) -> None:

@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     _fill_closed_streams()
+    if arguments is None and [word for word in words if word != "--debug"][:2] == ["node", "start"]:
+        _hold_back_reloads()
     try:
         if words and words[0] in ("acquire", "release"):
             from ticketing.cli.quick import run_quickly
@@ -63,6 +65,13 @@ def _fill_closed_streams() -> None:
         if getattr(sys, name) is None:
             stream = open(number, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115 - it stays
             setattr(sys, name, stream)
+
+
+def _hold_back_reloads() -> None:
+    """SIGHUP waits until the node can listen to it: before that it would end the process, and as if it was told to."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
 
 def _leave(code: int) -> int:

@@ -136,6 +136,8 @@ def _take_signals(loop: asyncio.AbstractEventLoop, service: Service) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
     loop.add_signal_handler(signal.SIGHUP, service.request_reload)
+    # The command holds it back from its first moment on: one that came meanwhile is a reload now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def _tell_ready(descriptor: int, facts: dict[str, object]) -> None:
