@@ -13,6 +13,9 @@ from pathlib import Path
 import ticketing
 from tests.sim.run import run_seed
 
+FOUND = ("Violation", "AssertionError")
+"""A promise of the simulator's, or an assertion of the program's own."""
+
 
 def main(first: int, last: int) -> None:
     """Seeds first..last."""
@@ -21,7 +24,8 @@ def main(first: int, last: int) -> None:
     found: dict[str, object] = {"seed": None, "failure": "", "seeds": last - first + 1}
     for seed in range(first, last + 1):
         failure = run_seed(seed).failure
-        if failure:
+        # A bug that only crashes is not found by what the simulator knows of right and wrong.
+        if failure.startswith(FOUND):
             found = {"seed": seed, "failure": failure, "seeds": seed - first + 1}
             break
     print(json.dumps({**found, "cpu_s": time.process_time()}))

@@ -1,4 +1,4 @@
-"""Runs the simulator: `python -m tests.sim --seed N [--log]`, or `--seeds A..B [--jobs N] [--resume FILE]`.
+"""Runs the simulator: `python -m tests.sim --seed N [--no-log]`, or `--seeds A..B [--jobs N] [--resume FILE]`.
 
 Ends with 1 where a promise was broken, and with 128 + the signal's number where a signal ended it early; the seeds
 that were under way are run to their end first, and the file tells of all that was done.
@@ -53,7 +53,7 @@ def run_many(
         total = record.total()
         print(f"{resume}: {total}")
         print("seeds", " ".join(f"{low}..{high}" for low, high in total.seeds))
-    if campaign.own.violated:
+    if campaign.violated:
         return 1
     return 128 + received[0] if received else 0
 
@@ -62,7 +62,9 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one run")
-    parser.add_argument("--log", action="store_true", help="print what happens")
+    parser.add_argument(
+        "--log", action=argparse.BooleanOptionalAction, default=True, help="print what happens in it"
+    )
     parser.add_argument("--digest", action="store_true", help="print a digest of the log")
     parser.add_argument("--seeds", help="A..B, both included")
     parser.add_argument("--jobs", type=int, default=1, help="processes")

@@ -45,6 +45,11 @@ class Campaign:
         self._only_first = only_first
         self._began_s = self._saved_s = time.monotonic()
 
+    @property
+    def violated(self) -> bool:
+        """Whether any seed is, of these sources: what was found before stands until they change."""
+        return bool(self._entry.violated)
+
     def stop(self, *_signal: int | FrameType | None) -> None:
         """No further seed is begun."""
         self.stopped = True

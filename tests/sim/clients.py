@@ -14,6 +14,8 @@ from ticketing.protocol import frames
 from ticketing.protocol.handshake import READY
 
 SILENT_NS = 10 * S
+LET_IN_NS = 3 * S
+"""From dialling to authentication; who is not let in by then goes on to the next address."""
 LEADERLESS_MAX = 3
 """Looks, a second apart. The library keeps a session to each address, so that it is not bound to such a node."""
 SESSIONS_REMEMBERED = 64
@@ -46,6 +48,7 @@ class Client:
         self.alive = True
         self.grants = 0
         self._addresses = addresses
+        self._next_address = world.rng.randrange(64)
         self._next_session = next_session
         self._companions = companions
         self._session: Session | None = None
@@ -60,15 +63,27 @@ class Client:
         world.after(world.between(0, CONNECT_WITHIN_NS), self._connect)
         world.after(S, self._watch)
 
+    @property
+    def ready(self) -> bool:
+        """Whether it has a session."""
+        return self._session is not None and self._session.ready
+
+    @property
+    def machine(self) -> str | None:
+        """Where its session is, or would be."""
+        return None if self._session is None else self._addresses[self._session.address]
+
     # --- connecting
 
     def _connect(self) -> None:
         if not self.alive or self._session is not None:
             return
         world = self.world
-        address = self._hint if self._hint in self._addresses else world.rng.choice(list(self._addresses))
-        self._hint = None
-        assert address is not None
+        address, self._hint = self._hint, None
+        if address not in self._addresses:
+            addresses = list(self._addresses)
+            address = addresses[self._next_address % len(addresses)]
+            self._next_address += 1
         session = self._session = Session(self._next_session(), address)
         session.heard_ns = world.now
         self.history.nodes[session.number] = address
@@ -139,7 +154,8 @@ class Client:
         if session is None:
             return
         session.leaderless = session.leaderless + 1 if session.ready and session.leader is None else 0
-        if self.world.now - session.heard_ns > SILENT_NS or session.leaderless > LEADERLESS_MAX:
+        silent_max_ns = SILENT_NS if session.ready else LET_IN_NS
+        if self.world.now - session.heard_ns > silent_max_ns or session.leaderless > LEADERLESS_MAX:
             self._leave(session, None)
 
     # --- asking

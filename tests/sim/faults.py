@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.swarm import RHO_PPB
 from tests.sim.world import MS, S
+from ticketing.node.state_files import PERMIT
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -71,7 +72,8 @@ class Faults:
         victim.kill(power=world.chance(self.swarm.power))
         machine = self.machines[victim.machine]
         if machine.name == self._bad_disk and world.chance(self.swarm.lost_disk):
-            machine.disk.lose()
+            # With its permit, which the lost record had made void, it may not form a domain either.
+            machine.disk.lose(but=PERMIT if world.chance(0.5) else "")
             world.say(machine.name, "disk lost")
         world.after(
             world.between(50 * MS, world.rng.choice((200, 2000, 15_000)) * MS),
@@ -158,10 +160,24 @@ class Faults:
         """A leader has just appended a change of members; nobody has heard of it yet."""
         rng = self.world.rng
         if self.swarm.cut_changes and not self._scenario.calm and rng.random() < self.swarm.cut_changes:
+            if rng.random() < 0.3:
+                self._kill_soon(leader, rng.choice((0, 1, 5, 20, 60)) * MS)
+                return
             others = [name for name in self.machines if name != leader.machine]
             if rng.random() < 0.4:
                 others.remove(rng.choice(others))
             self._part(leader.machine, others, both_ways=True, for_ns=rng.choice((300, 900, 1500)) * MS)
+
+    def _kill_soon(self, leader: Process, within_ns: int) -> None:
+        """At any step of the change: before it is heard of, committed, followed by the final one, or reported."""
+        machine = self.machines[leader.machine]
+
+        def kill() -> None:
+            if leader.alive and not self._scenario.calm and self._may_lose(leader):
+                leader.kill(power=self.world.chance(self.swarm.power))
+                self.world.after(self.world.between(50 * MS, 2 * S), lambda: self._scenario.start(machine))
+
+        self.world.after(self.world.between(0, within_ns), kill)
 
     def _let_wander(self) -> None:
         if self.swarm.wander:

@@ -89,6 +89,8 @@ class Network:
         """(from, to): least and greatest delay of a path that differs from `usual`."""
         self.usual: tuple[int, int] = (100_000, 1 * MS)
         self.cuts: dict[tuple[str, str], None] = {}
+        self.severed: dict[tuple[str, str], None] = {}
+        """What is cut for good."""
         self.down: dict[str, None] = {}
         self.frame_drop = 0.0
         self.frame_double = 0.0
@@ -100,9 +102,10 @@ class Network:
 
     def open(self, source: str, target: str) -> bool:
         """Whether bytes from one machine reach the other now."""
-        if not self.cuts and not self.down:
+        if not self.cuts and not self.down and not self.severed:
             return True
-        return (source, target) not in self.cuts and source not in self.down and target not in self.down
+        path = source, target
+        return not (path in self.cuts or path in self.severed or source in self.down or target in self.down)
 
     def delay(self, source: str, target: str) -> int:
         """How long the next piece takes."""
@@ -113,13 +116,17 @@ class Network:
         """Nothing passes from `source` to `target` any more."""
         self.cuts[source, target] = None
 
+    def sever(self, source: str, target: str) -> None:
+        """As `cut`, and nothing heals it."""
+        self.severed[source, target] = None
+
     def heal(self, source: str, target: str) -> None:
         """It does again; what was held back is retransmitted."""
         self.cuts.pop((source, target), None)
         self._retransmit()
 
     def heal_all(self) -> None:
-        """Every path is as good as new; machines that are off stay off."""
+        """Every path is as good as new, but for those that are severed; machines that are off stay off."""
         self.cuts.clear()
         self.latency.clear()
         self.frame_drop = self.frame_double = self.frame_reorder = 0.0
@@ -212,7 +219,7 @@ class Network:
             end.queued_bytes += len(data)
         if not end.scheduled:
             self._schedule(end, due)
-        if (self.cuts or self.down) and not self.open(end.other.machine, end.machine):
+        if (self.cuts or self.down or self.severed) and not self.open(end.other.machine, end.machine):
             self._unacknowledged(end)
 
     def send_frame(self, end: End, frame: bytes) -> None:

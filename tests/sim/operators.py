@@ -37,6 +37,8 @@ class Operator:
         self.undone: dict[str, None] = {}
         """Their commands that may have been taken back."""
         self._forming = False
+        self.formed = False
+        """A new domain was asked for."""
         self._domains_before = 0
         self.disturbed: list[str] = []
         """Machines whose process was killed while a domain was being formed at an operator's word."""
@@ -269,7 +271,8 @@ class Operator:
         """Asks the lowest place for a new domain until there is one. To be called once the old one is over."""
         scenario = self._scenario
         before = self._domains_before = len(scenario.invariants.domains)
-        self._forming = True
+        self._forming = self.formed = True
+        scenario.history.apart |= first
         lowest = scenario.machines[scenario.places[0].name]
         floor = self._rng.choice((0, 0, 1 << 59))
 

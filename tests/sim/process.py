@@ -82,6 +82,8 @@ class Process:
         self.born_ns = world.now
         self.alive = True
         self.paused = False
+        self.frozen = False
+        """It is paused for good."""
         self.stopping = False
         self.turn_began_ns = 0
         """The elapsed clock when the present turn began."""
@@ -321,9 +323,14 @@ class Process:
             self.world.say(self.name, "pause", f"{for_ns // MS} ms")
             self.world.after(for_ns, self.resume)
 
+    def freeze(self) -> None:
+        """It stands still until the end."""
+        self.paused = self.frozen = True
+        self.world.say(self.name, "freeze")
+
     def resume(self) -> None:
         """It goes on: what lies in its sockets first, then the time."""
-        if not self.alive or not self.paused:
+        if not self.alive or not self.paused or self.frozen:
             return
         self.paused = False
         self.world.say(self.name, "resume")

@@ -1,9 +1,9 @@
 """One run: a cluster, its clients, and a swarm of faults drawn from the seed.
 
-Phase 1 lets anything happen and demands safety. Phase 2 heals what can be healed; where a majority of the domain's
-voters lives no more an operator forms a new domain. Then it demands progress: a serving leader within
-`LEADER_WITHIN_NS`, and an answer to every request that a living session sends within its wait and
-`ANSWER_WITHIN_NS`. It ends as soon as all that it demands is the case.
+Phase 1 lets anything happen and demands safety. Phase 2 heals everybody, or all but a minority (`Unhealed`); where a
+majority of the domain's voters lives no more an operator forms a new domain. Then it demands progress: a serving leader
+within `LEADER_WITHIN_NS`, a session for every client, an answer to every request that a living session sends within its
+wait and `ANSWER_WITHIN_NS`, a place for every process, grants. It ends as soon as all that it demands is the case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from tests.sim.clients import Client
 from tests.sim.faults import Faults
-from tests.sim.history import History
+from tests.sim.history import History, Request
 from tests.sim.history_serving import Serving, ServingNotes
 from tests.sim.invariants import Invariants
 from tests.sim.manners import Manners
@@ -23,6 +23,7 @@ from tests.sim.operators import DISTURBED_MAX, Operator
 from tests.sim.process import Process, Temper
 from tests.sim.shell import Disk
 from tests.sim.swarm import RHO_PPB, Swarm
+from tests.sim.unhealed import Unhealed
 from tests.sim.world import MS, WALL_START_NS, Clock, S, Violation, World
 from ticketing.node import snapshots
 from ticketing.node.settings import Limits, NodeSettings, OperatorCommand, Place
@@ -39,8 +40,10 @@ REJOINED_WITHIN_NS = 15 * S
 """From the start of a process to its place as a voter, others before it in the line included."""
 MOVED_WITHIN_NS = 25 * S
 """The same for a process that an operator has prepared: its place's voter has to give way first."""
-SETTLED_WITHIN_NS = 12 * S
-"""From a serving leader to the rest of what is demanded."""
+SETTLED_WITHIN_NS = MOVED_WITHIN_NS + S
+"""From a serving leader to the rest of what is demanded: whoever the calm has started is owed its place by then."""
+SESSION_WITHIN_NS = 15 * S
+"""From there to a session of every client: it may have to find out that a node is silent, and go on to the next."""
 CALM_LEAST_NS = 5 * S
 CALM_LEAST_SHORT_NS = 500 * MS
 STEP_NS = 100 * MS
@@ -52,6 +55,8 @@ STOPPED_WITHIN_NS = 31 * S
 LOST_WITHIN_NS = 50 * S
 """From an operator's first `form` to the new domain: survivors have to be without leader for 30 s."""
 QUARANTINED_NS = 251 * S
+RATES_REMEMBERED_NS = 61 * S
+"""For so long a sample of the clocks' rates counts."""
 RATES_FORGOTTEN_NS = 65 * S
 """No sample of the clocks' rates from before the calm counts any more, and the gate has been looked at."""
 GATE_STALE_NS = 1010 * MS
@@ -60,8 +65,6 @@ GATE_STALE_NS = 1010 * MS
 """
 LONGEST_PAUSE_NS = 8 * S
 REMOVED = 12
-ENDS = (0, REMOVED)
-"""Exit statuses that are no fault: stopped, removed."""
 GIVEN_UP = "given up before it became a voter"
 """A learner that was not caught up in time ends as failed, for its supervisor to start it anew."""
 
@@ -99,7 +102,7 @@ class Scenario:
         self.history.stale_ns = self._stale_ns()
         self.history.underway_ns = self._underway_ns()
         self.history.serving = Serving(self.history.stale_ns)
-        self.history.apart = swarm.standalone or swarm.form_first or not swarm.form
+        self.history.apart = swarm.standalone
         self.history.on_cancel_answered = lambda owner, key: self.invariants.cancel_answered(owner, key)
         self.calm = False
         places = [
@@ -133,6 +136,7 @@ class Scenario:
         self.faults = Faults(self)
         self.invariants.on_change_proposed = self.faults.change_proposed
         self.operator = Operator(self)
+        self.unhealed = Unhealed(self)
         world.say("world", "swarm", str(swarm))
 
     def _clock(self, *, node: bool) -> Clock:
@@ -197,7 +201,7 @@ class Scenario:
     def _limits(self) -> Limits:
         if not self.swarm.tiny:
             return Limits()
-        return Limits(waiters_per_session=5, waiters_per_key=8, waiters=12, keys=4, sessions=20, held_back=5)
+        return Limits(waiters_per_session=5, waiters_per_key=8, waiters=12, keys=4, sessions=3, held_back=5)
 
     def _init_disks(self) -> None:
         permit = {"permit": "permit-1", "made_ms": WALL_START_NS // MS}
@@ -268,6 +272,8 @@ class Scenario:
         """The machine is on, and its process runs."""
         if machine.retired or (machine.process is not None and machine.process.alive):
             return
+        if self.unhealed.stays_off(machine):
+            return
         self.network.power_on(machine.name)
         machine.lives += 1
         name = f"{machine.name}/{machine.lives}"
@@ -302,8 +308,7 @@ class Scenario:
                 self.start(machine)
 
     def _ended(self, process: Process, status: int, reason: str) -> None:
-        if status not in ENDS and not reason.startswith(GIVEN_UP):
-            raise Violation("exit", f"{process.name} ends with {status}: {reason}")
+        self._check_end(process, status, reason)
         machine = self.machines[process.machine]
         moved = [other for other in self.operator.moved if other.place.name == machine.place.name]
         if status == REMOVED and (
@@ -313,16 +318,42 @@ class Scenario:
             return
         self.world.after(self.world.between(100 * MS, 5 * S), lambda: self.start(machine))
 
+    def _check_end(self, process: Process, status: int, reason: str) -> None:
+        """A process ends with 0 when it was told to, and as removed when no voter of its domain."""
+        if status == 0 and process.stopping:
+            return
+        if status == REMOVED and not self._is_voter(process):
+            return
+        if status not in (0, REMOVED) and reason.startswith(GIVEN_UP):
+            return
+        raise Violation("exit", f"{process.name} ends with {status}: {reason}")
+
+    def _is_voter(self, process: Process) -> bool:
+        """As far as anybody of its domain has committed."""
+        domain = _first_token(process)
+        rafts = [
+            machine.process.node.raft
+            for machine in self.machines.values()
+            if machine.process is not None and _first_token(machine.process) == domain
+        ]
+        known = [raft for raft in rafts if raft is not None]
+        if not known:
+            return False
+        newest = max(known, key=lambda raft: raft.commit_index).committed_configuration
+        return process.node.member in newest.voters
+
     def living(self) -> list[Process]:
         """The processes that run, or will go on."""
         return [m.process for m in self.machines.values() if m.process is not None and m.process.alive]
 
     def leader(self) -> Process | None:
-        """The one that leads the highest term of the newest domain."""
+        """The one that leads the highest term of the newest domain, but for those that are not healed."""
         leading = [
             ((_first_token(process), process.node.raft.term), process)
             for process in self.living()
-            if process.node.raft is not None and process.node.raft.role is Role.LEADER
+            if process.node.raft is not None
+            and process.node.raft.role is Role.LEADER
+            and not self.unhealed.out(process.machine)
         ]
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
 
@@ -359,12 +390,14 @@ class Scenario:
         if swarm.form:
             self.operator.end_domain()
         self._calm_down()
-        self._until(lambda: not any(p.stopping for p in self.living()), STOPPED_WITHIN_NS)
-        if any(process.stopping for process in self.living()):
+        self._until(lambda: not self._anybody_stops(), STOPPED_WITHIN_NS)
+        if self._anybody_stops():
             raise Violation("progress", "a process that was told to stop goes on")
         self._until(self._leader_serves, LEADER_WITHIN_NS)
         if self.majority_lives() or self._form_anew():
             self._demand_progress()
+        if len(self.invariants.domains) > 1 and not self.swarm.standalone and not self.operator.formed:
+            raise Violation("one domain", "another one has formed though no operator asked for it")
         self.history.domains = sorted(
             (domain.first_token, domain.formed_ns) for domain in self.invariants.domains.values()
         )
@@ -378,10 +411,14 @@ class Scenario:
         while self.world.now < until_ns and not done():
             self.world.run(min(self.world.now + STEP_NS, until_ns))
 
+    def _anybody_stops(self) -> bool:
+        return any(p.stopping and not self.unhealed.out(p.machine) for p in self.living())
+
     def _calm_down(self) -> None:
-        """Heals everything that can be: what is dead stays dead."""
+        """Heals everybody, but for those that ail until the end."""
         self.calm = True
         self.world.say("world", "calm")
+        self.unhealed.choose()
         self.network.heal_all()
         self.network.usual = (100_000, 1 * MS)
         self.manners.calm_down()
@@ -395,6 +432,7 @@ class Scenario:
                 machine.process.resume()
             self.start(machine)
         self.start_anew_where_nobody_is()
+        self.unhealed.strike()
         self._calm_client = self._client(len(self.clients), Manners.well_behaved(self.world))
         self.clients.append(self._calm_client)
 
@@ -420,13 +458,14 @@ class Scenario:
         began = world.now
         world.run(began + (CALM_LEAST_NS if self.swarm.long else CALM_LEAST_SHORT_NS))
         self._until(self._settled, SETTLED_WITHIN_NS)
+        self._demand_sessions()
         self._demand_answers(world.now - ANSWER_WITHIN_NS)
         waits = self._without_place(REJOINED_WITHIN_NS, MOVED_WITHIN_NS)
         if waits:
             raise Violation("rejoin", waits)
         if self.swarm.tiny:
             return  # what others hold may fill a node whose limits are so low
-        if not self.swarm.even_rates:
+        if not self._rates_were_even():
             # Until every sample of the clocks' true rates is forgotten the gate may be closed, rightly.
             if not self.swarm.long_calm:
                 return
@@ -445,13 +484,36 @@ class Scenario:
         return (
             self._leader_serves()
             and not self._without_place(0, 0)
-            and bool(self._calm_client.grants or self.swarm.tiny or not self.swarm.even_rates)
-            and not any(client.unanswered(self.world.now - S) for client in self.clients)
+            and bool(self._calm_client.grants or self.swarm.tiny or not self._rates_were_even())
+            and not any(self._without_session(client) for client in self.clients)
+            and not any(self._unanswered(client, self.world.now - S) for client in self.clients)
         )
+
+    def _rates_were_even(self) -> bool:
+        """No two elapsed clocks differed by more than rho for as long as anybody remembers."""
+        since = self.world.now - RATES_REMEMBERED_NS
+        rates = [rate for machine in self.machines.values() for rate in machine.clock.rates_since(since)]
+        return max(rates) - min(rates) <= RHO_PPB
+
+    def _without_session(self, client: Client) -> bool:
+        # So few sessions are let in that there may be none left.
+        return client.alive and not client.ready and not self.swarm.tiny
+
+    def _demand_sessions(self) -> None:
+        for client in self.clients:
+            self._until(lambda client=client: not self._without_session(client), SESSION_WITHIN_NS)  # type: ignore[misc]
+            if self._without_session(client):
+                raise Violation("progress", f"{client.name} finds no node that lets it in")
+
+    def _unanswered(self, client: Client, before: int) -> Request | None:
+        """What such a client waits for, but where its node is one that cannot answer."""
+        if client.machine is not None and self.unhealed.out(client.machine):
+            return None
+        return client.unanswered(before)
 
     def _demand_answers(self, before: int) -> None:
         for client in self.clients:
-            request = client.unanswered(before)
+            request = self._unanswered(client, before)
             if request is not None:
                 raise Violation("no waiter starves", f"{client.name}: {request!r}")
 
@@ -468,6 +530,8 @@ class Scenario:
             command = machine.command
             may_move = command and command not in state.members.used and command not in state.members.undone
             if process.node.member in voters or (machine.place.name in filled and not may_move):
+                continue
+            if self.unhealed.ails(machine.name):
                 continue
             if age_ns >= (moved_within_ns if may_move else within_ns):
                 return f"{process.name} ({process.node.member}) is no voter yet: {raft.configuration}"

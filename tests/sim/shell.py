@@ -47,9 +47,9 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
-    def lose(self) -> None:
-        """Another disk, an empty one; what was still being written went to the old one."""
-        self.files = {}
+    def lose(self, *, but: str = "") -> None:
+        """Another disk, empty but for the file of that name; what was still being written went to the old one."""
+        self.files = {name: content for name, content in self.files.items() if name == but}
 
 
 class SimLink(Link):

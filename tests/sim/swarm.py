@@ -157,7 +157,9 @@ class Swarm:
         self.blinded = 0
         """Leaders whose messages take so long that no clock can be measured any more, but that are heard."""
         self.cut_changes = choice((0.0, 0.0, 0.5, 1.0))
-        """How many leaders are isolated as soon as they have proposed a change of members."""
+        """How many leaders are isolated, or killed, as soon as they have proposed a change of members, or a little
+        later.
+        """
         self.snapshot_bytes_per_s = choice((64 * MIB, 64 * MIB, 64 * MIB, 100_000))
         self.slice_records = choice((500, 500, 2))
         """Held keys in each slice of a snapshot: few, so that there are many slices."""

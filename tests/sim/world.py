@@ -78,7 +78,7 @@ class World:
     def say(self, who: str, what: str, detail: str = "") -> None:
         """One line of the run's log."""
         if self.log is not None:
-            self.log(f"{self.now / S:12.6f}  {who:<10.10}  {what:<32.32}  {detail}")
+            self.log(f"{self.now / S:12.6f}  {who:<14.14}  {what:<32.32}  {detail}")
 
 
 class Clock:
@@ -117,6 +117,15 @@ class Clock:
                 return since + (elapsed_ns - base) * PPB // (PPB + rate)
         since, base, rate = self._segments[0]
         return since + (elapsed_ns - base) * PPB // (PPB + rate)
+
+    def rates_since(self, true_ns: int) -> list[int]:
+        """The errors of its rate since then, ppb."""
+        rates = [self._rate]
+        for since, _base, rate in reversed(self._segments):
+            rates.append(rate)
+            if since <= true_ns:
+                break
+        return rates
 
     def set_rate(self, rate_ppb: int) -> None:
         """The elapsed clock runs at another rate from now on."""
