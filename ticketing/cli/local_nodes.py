@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ticketing.cli.errors import CommandFailed
+from ticketing.cli.errors import CommandFailed, warn
 from ticketing.config.layout import NODE_FILE, STATE_FOLDER
 from ticketing.config.load import load_node
+from ticketing.config.owners import give_to_owner, strangers_warning
 from ticketing.config.replacement_folder import default_folder
 from ticketing.server.files import running_pid
 
@@ -47,10 +48,13 @@ def start_detached(folder: Path) -> int:
     It leads a session of its own, without a terminal; what it says goes to `node.log`. `CommandFailed` with the last
     of that where it ends instead.
     """
+    if strange := strangers_warning(folder):
+        warn(strange)
     read, write = os.pipe()
     try:
         log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
+            give_to_owner(log, folder)
             pid = _spawn(folder / NODE_FILE, log, write)
         finally:
             os.close(log)

@@ -60,6 +60,7 @@ def start(
     """Run a node in the foreground: the one of this folder, or the lowest here that is not running."""
     from ticketing.config.load import load_node
     from ticketing.config.node_folder import choose_node
+    from ticketing.config.owners import strangers_warning
 
     chosen = choose_node(Path.cwd(), config, node)
     if chosen.note:
@@ -68,6 +69,8 @@ def start(
     for problem in loaded.warnings:
         if problem.key != "tls":  # the node itself says so of each listener, in its log
             warn(str(problem))
+    if strange := strangers_warning(loaded.settings.state_dir):
+        warn(strange)
 
     from ticketing.server.run import run_node
 

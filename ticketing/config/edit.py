@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ticketing.config.lines import find_lines
+from ticketing.config.owners import keep_owner
 from ticketing.config.problems import wrong
 from ticketing.config.reader import read_toml, reason
 
@@ -75,18 +76,24 @@ def edited(path: Path, values: dict[str, Scalar | list[str]]) -> bytes:
 def replace_file(path: Path, content: bytes) -> None:
     """Puts new content into a file, all of it or nothing; the file's owner alone may open it.
 
-    A link is followed: what it leads to is replaced.
+    Its owner stays, whoever changes it, and a group that was let in (mode 0640): a node reads it as its own user. A
+    link is followed: what it leads to is replaced.
     """
     path = path.resolve()
     fresh = path.with_name(f".{path.name}.new")
     try:
         fresh.unlink(missing_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        fresh.replace(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                keep_owner(descriptor, path)
+                os.fsync(descriptor)
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise wrong(f"cannot write: {reason(error)}", file=path) from None
 

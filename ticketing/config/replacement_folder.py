@@ -35,6 +35,7 @@ from ticketing.config.layout import (
 )
 from ticketing.config.load import LoadedNode, load_node
 from ticketing.config.node_folder import node_files
+from ticketing.config.owners import give_to_owner
 from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import reason
 from ticketing.node.settings import OperatorCommand, Place
@@ -90,10 +91,11 @@ def prepare(
         raise wrong(f"has no place {place}", file=source)
     moved = _moved(own, host)
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_beside(target.parent, cluster)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
             _write(draft, cluster, source, loaded, own, moved, command)
+            _give_all(draft, source.parent)
             draft.rename(target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -258,6 +260,21 @@ def _sign(draft: Path, cluster: Path, loaded: LoadedNode, old: Place, new: Place
     write_secret(draft / TLS_FOLDER / "node.key", pair.key)
 
 
+def _make_beside(folder: Path, cluster: Path) -> None:
+    """A folder that goes with the nodes' own."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        give_to_owner(folder, cluster)
+
+
+def _give_all(folder: Path, of: Path) -> None:
+    """From the leaves up: until all is done nobody else gets in."""
+    for home, folders, files in os.walk(folder, topdown=False):
+        for name in (*folders, *files):
+            give_to_owner(Path(home, name), of)
+    give_to_owner(folder, of)
+
+
 def settle(cluster: Path, place: str, prepared: Path, *, running: bool) -> Path | None:
     """After the swap: `prepared` becomes the place's own folder. Where the former one was put; None: there was none.
 
@@ -267,7 +284,7 @@ def settle(cluster: Path, place: str, prepared: Path, *, running: bool) -> Path 
     former = None
     if home.is_symlink() or home.exists():
         former = cluster / FORMER_FOLDER / f"{place}-{os.urandom(4).hex()}"
-        former.parent.mkdir(mode=0o700, exist_ok=True)
+        _make_beside(former.parent, cluster)
         home.rename(former)
     if running:
         home.symlink_to(prepared.absolute().relative_to(cluster.absolute()))
