@@ -2,8 +2,7 @@
 
 Phase 1 lets anything happen and demands safety. Phase 2 heals everybody, or all but a minority (`Unhealed`); where a
 majority of the domain's voters lives no more an operator forms a new domain. Then it demands progress: a serving leader
-within `LEADER_WITHIN_NS`, a session for every client, an answer to every request that a living session sends within its
-wait and `ANSWER_WITHIN_NS`, a place for every process, grants. It ends as soon as all that it demands is the case.
+within `LEADER_WITHIN_NS`, and what else `Demands` has. It ends as soon as all that is the case.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from collections.abc import Callable
 import msgspec
 
 from tests.sim.clients import Client
+from tests.sim.demands import Demands
 from tests.sim.faults import Faults
-from tests.sim.history import History, Request
+from tests.sim.history import History
 from tests.sim.history_serving import Serving, ServingNotes
 from tests.sim.invariants import Invariants
 from tests.sim.manners import Manners
@@ -35,17 +35,6 @@ DELTA_NS = 500 * MS
 ELECTION_NS = 800 * MS
 LEADER_WITHIN_NS = 10 * ELECTION_NS
 """Ten election timeouts from the healing to a leader that serves, new links and samples of the clocks included."""
-ANSWER_WITHIN_NS = 10 * S
-REJOINED_WITHIN_NS = 15 * S
-"""From the start of a process to its place as a voter, others before it in the line included."""
-MOVED_WITHIN_NS = 25 * S
-"""The same for a process that an operator has prepared: its place's voter has to give way first."""
-SETTLED_WITHIN_NS = MOVED_WITHIN_NS + S
-"""From a serving leader to the rest of what is demanded: whoever the calm has started is owed its place by then."""
-SESSION_WITHIN_NS = 15 * S
-"""From there to a session of every client: it may have to find out that a node is silent, and go on to the next."""
-CALM_LEAST_NS = 5 * S
-CALM_LEAST_SHORT_NS = 500 * MS
 STEP_NS = 100 * MS
 """How often it is looked whether all demands are met."""
 SERVES_WITHIN_NS = 3 * S
@@ -55,10 +44,6 @@ STOPPED_WITHIN_NS = 31 * S
 LOST_WITHIN_NS = 50 * S
 """From an operator's first `form` to the new domain: survivors have to be without leader for 30 s."""
 QUARANTINED_NS = 251 * S
-RATES_REMEMBERED_NS = 61 * S
-"""For so long a sample of the clocks' rates counts."""
-RATES_FORGOTTEN_NS = 65 * S
-"""No sample of the clocks' rates from before the calm counts any more, and the gate has been looked at."""
 GATE_STALE_NS = 1010 * MS
 """What a leader that has lost its majority may still say at most after it heard of it last: 800 ms, looked at every
 50 ms, in a loop whose gap was shorter than 150 ms.
@@ -137,6 +122,7 @@ class Scenario:
         self.invariants.on_change_proposed = self.faults.change_proposed
         self.operator = Operator(self)
         self.unhealed = Unhealed(self)
+        self._demands = Demands(self)
         world.say("world", "swarm", str(swarm))
 
     def _clock(self, *, node: bool) -> Clock:
@@ -383,19 +369,19 @@ class Scenario:
         """Both phases, then everything that can only be judged at the end."""
         world, swarm = self.world, self.swarm
         if not swarm.at_once:
-            self._until(self._leader_serves, SERVES_WITHIN_NS)
+            self.until(self._demands.leader_serves, SERVES_WITHIN_NS)
         self.faults.begin()
         self.operator.begin(self.faults)
         world.run(world.now + swarm.phase_ns)
         if swarm.form:
             self.operator.end_domain()
         self._calm_down()
-        self._until(lambda: not self._anybody_stops(), STOPPED_WITHIN_NS)
+        self.until(lambda: not self._anybody_stops(), STOPPED_WITHIN_NS)
         if self._anybody_stops():
             raise Violation("progress", "a process that was told to stop goes on")
-        self._until(self._leader_serves, LEADER_WITHIN_NS)
+        self.until(self._demands.leader_serves, LEADER_WITHIN_NS)
         if self.majority_lives() or self._form_anew():
-            self._demand_progress()
+            self._demands.progress()
         if len(self.invariants.domains) > 1 and not self.swarm.standalone and not self.operator.formed:
             raise Violation("one domain", "another one has formed though no operator asked for it")
         self.history.domains = sorted(
@@ -405,7 +391,7 @@ class Scenario:
         self.invariants.never_proposed(self.history.requests)
         self.history.check(rates_hold=self.swarm.rates_hold)
 
-    def _until(self, done: Callable[[], bool], within_ns: int) -> None:
+    def until(self, done: Callable[[], bool], within_ns: int) -> None:
         """Goes on until something is the case, or the time is over."""
         until_ns = self.world.now + within_ns
         while self.world.now < until_ns and not done():
@@ -433,8 +419,8 @@ class Scenario:
             self.start(machine)
         self.start_anew_where_nobody_is()
         self.unhealed.strike()
-        self._calm_client = self._client(len(self.clients), Manners.well_behaved(self.world))
-        self.clients.append(self._calm_client)
+        self.calm_client = self._client(len(self.clients), Manners.well_behaved(self.world))
+        self.clients.append(self.calm_client)
 
     def _form_anew(self) -> bool:
         """The domain is over: an operator forms another one. False where that takes more than one word."""
@@ -443,99 +429,12 @@ class Scenario:
         first = self.swarm.form_first or not self.swarm.form
         self.operator.form(first=first)
         within_ns = LOST_WITHIN_NS + LEADER_WITHIN_NS + (0 if first else QUARANTINED_NS)
-        self._until(self._leader_serves, within_ns)
+        self.until(self._demands.leader_serves, within_ns)
         for _ in range(DISTURBED_MAX):
             # Who died while it was being formed was a founder: the next one begins as late.
-            if self.operator.disturbed and not self._leader_serves():
-                self._until(self._leader_serves, within_ns)
+            if self.operator.disturbed and not self._demands.leader_serves():
+                self.until(self._demands.leader_serves, within_ns)
         return True
-
-    def _demand_progress(self) -> None:
-        world = self.world
-        if not self._leader_serves():
-            leader = self.leader()
-            raise Violation("progress", f"nobody serves in time; {leader.name if leader else 'nobody'} leads")
-        began = world.now
-        world.run(began + (CALM_LEAST_NS if self.swarm.long else CALM_LEAST_SHORT_NS))
-        self._until(self._settled, SETTLED_WITHIN_NS)
-        self._demand_sessions()
-        self._demand_answers(world.now - ANSWER_WITHIN_NS)
-        waits = self._without_place(REJOINED_WITHIN_NS, MOVED_WITHIN_NS)
-        if waits:
-            raise Violation("rejoin", waits)
-        if self.swarm.tiny:
-            return  # what others hold may fill a node whose limits are so low
-        if not self._rates_were_even():
-            # Until every sample of the clocks' true rates is forgotten the gate may be closed, rightly.
-            if not self.swarm.long_calm:
-                return
-            self._until(lambda: bool(self._calm_client.grants), RATES_FORGOTTEN_NS)
-        if not self._calm_client.grants:
-            raise Violation("progress", "nothing was granted after the healing")
-
-    def _leader_serves(self) -> bool:
-        leader = self.leader()
-        serves = leader is not None and leader.node.lead is not None and leader.node.lead.serving
-        # Of a lost domain the last leader may not have noticed yet.
-        return serves and self.majority_lives()
-
-    def _settled(self) -> bool:
-        """Whether all that is demanded is the case by now."""
-        return (
-            self._leader_serves()
-            and not self._without_place(0, 0)
-            and bool(self._calm_client.grants or self.swarm.tiny or not self._rates_were_even())
-            and not any(self._without_session(client) for client in self.clients)
-            and not any(self._unanswered(client, self.world.now - S) for client in self.clients)
-        )
-
-    def _rates_were_even(self) -> bool:
-        """No two elapsed clocks differed by more than rho for as long as anybody remembers."""
-        since = self.world.now - RATES_REMEMBERED_NS
-        rates = [rate for machine in self.machines.values() for rate in machine.clock.rates_since(since)]
-        return max(rates) - min(rates) <= RHO_PPB
-
-    def _without_session(self, client: Client) -> bool:
-        # So few sessions are let in that there may be none left.
-        return client.alive and not client.ready and not self.swarm.tiny
-
-    def _demand_sessions(self) -> None:
-        for client in self.clients:
-            self._until(lambda client=client: not self._without_session(client), SESSION_WITHIN_NS)  # type: ignore[misc]
-            if self._without_session(client):
-                raise Violation("progress", f"{client.name} finds no node that lets it in")
-
-    def _unanswered(self, client: Client, before: int) -> Request | None:
-        """What such a client waits for, but where its node is one that cannot answer."""
-        if client.machine is not None and self.unhealed.out(client.machine):
-            return None
-        return client.unanswered(before)
-
-    def _demand_answers(self, before: int) -> None:
-        for client in self.clients:
-            request = self._unanswered(client, before)
-            if request is not None:
-                raise Violation("no waiter starves", f"{client.name}: {request!r}")
-
-    def _without_place(self, within_ns: int, moved_within_ns: int) -> str:
-        """Who has run for long enough and is no voter though it should be; empty where nobody is."""
-        leader = self.leader()
-        raft, state = (leader.node.raft, leader.node.state) if leader is not None else (None, None)
-        if raft is None or state is None:
-            return "nobody leads at the end of the calm"
-        voters = raft.configuration.voters
-        filled = {self.machines[p.machine].place.name for p in self.living() if p.node.member in voters}
-        for process in self.living():
-            machine, age_ns = self.machines[process.machine], self.world.now - process.born_ns
-            command = machine.command
-            may_move = command and command not in state.members.used and command not in state.members.undone
-            if process.node.member in voters or (machine.place.name in filled and not may_move):
-                continue
-            if self.unhealed.ails(machine.name):
-                continue
-            if age_ns >= (moved_within_ns if may_move else within_ns):
-                return f"{process.name} ({process.node.member}) is no voter yet: {raft.configuration}"
-        return f"an open change: {raft.configuration}" if raft.configuration.joint else ""
 
 
 def _first_token(process: Process) -> int:
