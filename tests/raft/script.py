@@ -248,7 +248,7 @@ def _change(stage: Stage, player: Player, configuration: Configuration) -> None:
     try:
         player.raft.propose_configuration(ConfigurationChange(configuration), stage.now)
     except ChangeRefused as refused:
-        stage.say(f"{player.name} refuses: {refused.reason}")
+        stage.say(f"{player.name} refuses: {refused}")
     stage.turn(player)
 
 
@@ -269,12 +269,16 @@ def _swap(stage: Stage, words: list[str], _: Options) -> None:
 
 
 def _voters(stage: Stage, words: list[str], options: Options) -> None:
-    """A joint change to any voters; `direct=yes` asks for it without the joint step."""
+    """A joint change to any voters; `direct=yes` asks for it without the joint step. `learners=n3,n4`: with
+    these; else with those of before that do not become voters.
+    """
     player = stage.player(words[0])
     now = player.raft.configuration
     voters = tuple(stage.member(name) for name in words[1:])
     outgoing = () if options.pop("direct", "no") == "yes" else now.voters
     learners = tuple(member for member in now.learners if member not in voters)
+    if "learners" in options:
+        learners = tuple(stage.member(name) for name in options.pop("learners").split(","))
     _change(stage, player, Configuration(voters, outgoing, learners))
 
 

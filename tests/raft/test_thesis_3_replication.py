@@ -3,7 +3,6 @@
 import pytest
 
 from tests.raft.hand import THREE, A, B, C, D, Hand, commands, leader, only
-from ticketing.raft import core
 from ticketing.raft.log import ENTRY_OVERHEAD
 from ticketing.raft.messages import AppendEntries, AppendRefusal, AppendReply, StaleTerm, WireEntry
 from ticketing.raft.progress import Flow
@@ -331,45 +330,7 @@ def test_the_dead_are_not_sent_the_same_load_again_and_again() -> None:
     assert total == 0
 
 
-# --- compaction
-
-
-def small(keep: int) -> RaftSettings:
-    return RaftSettings(log_keep_bytes=keep)
-
-
-def test_applied_entries_are_kept_up_to_a_bound() -> None:
-    size = 10 + ENTRY_OVERHEAD
-    hand = leader(settings=small(8 * size))
-    for _ in range(40):
-        hand.propose(b"x" * 10)
-        hand.acknowledge(B, C)
-    assert 8 <= hand.raft.last_index - hand.raft.log_base_index <= 10
-
-
-def test_what_is_not_committed_is_never_compacted() -> None:
-    hand = leader(settings=small(0))
-    hand.propose(*[b"x"] * 10)
-    assert (hand.raft.log_base_index, hand.raft.last_index) == (2, 12)
-
-
-def test_a_follower_compacts_as_well() -> None:
-    hand = Hand(settings=small(0))
-    hand.append(B, 2, (1, 1), commands(2, 2, 2), commit=3)
-    assert hand.raft.log_base_index == 3
-    assert hand.append(B, 2, (4, 2), [], commit=4) == AppendReply(2, 2, 4, 4)
-
-
-def test_a_long_log_is_dropped_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was kept for a member's snapshot can be a million entries: freeing them at once would stop the loop."""
-    monkeypatch.setattr(core, "COMPACTED_AT_ONCE", 3)
-    hand = Hand(settings=small(0))
-    hand.append(B, 2, (1, 1), commands(*[2] * 8), commit=9)
-    bases = [hand.raft.log_base_index]
-    for _ in range(3):
-        hand.turn()
-        bases.append(hand.raft.log_base_index)
-    assert bases == [4, 7, 9, 9]
+# --- the forming
 
 
 def test_what_is_formed_is_behind_no_blank_log() -> None:
