@@ -143,8 +143,10 @@ class Invariants:
                 raise Violation(
                     "no answer after a gap without a majority", f"{process.name} takes itself for confirmed"
                 )
-        if node.lead is not None:
-            self._check_desk(process, node.lead)
+        if node.worked:
+            node.worked = False
+            if node.lead is not None:
+                watched.owed.after_turn(process, raft, node.lead)
 
     def _new_raft(self, process: Process, raft: Raft, watched: Watched) -> None:
         watched.raft = raft
@@ -429,15 +431,6 @@ class Invariants:
         if token < watched.token:
             raise Violation("tokens rise", f"{process.name}: {watched.token}, then {token}")
         watched.token = token
-
-    # --- the desk
-
-    def _check_desk(self, process: Process, lead: Lead) -> None:
-        desk, limits = lead.desk, process.node.settings.limits
-        if desk.waiting > limits.waiters:
-            raise Violation("bounded queues", f"{process.name}: {desk.waiting} wait")
-        if len(process.node.clients._held) > limits.held_back:
-            raise Violation("bounded queues", f"{process.name}: {len(process.node.clients._held)} held back")
 
     # --- what clients are told
 

@@ -48,6 +48,10 @@ class ObservedTurn(LoopTurn):
         super().carry_out(output, now_ns)
         self._observer.carried_out(self._process)
 
+    def _work(self, now_ns: int) -> None:
+        self._process.node.worked = True
+        super()._work(now_ns)
+
     def _apply(self, entries: list[Entry], now_ns: int) -> None:
         for entry in entries:
             super()._apply([entry], now_ns)
@@ -60,6 +64,8 @@ class ObservedNode(Node):
     def __init__(self, settings: NodeSettings, shell: SimShell, process: Process, observer: Observer) -> None:
         super().__init__(settings, shell)
         self.loop_turn = ObservedTurn(self, self.loop_turn.seen_ns, process, observer)
+        self.worked = False
+        """Something was to be decided, sent or answered in this turn. Whoever watches takes it back."""
         self.woken_by_time = False
         """The present turn began with a tick: nothing had arrived. Whoever watches takes it back."""
 

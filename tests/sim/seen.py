@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sim.invariants_desk import Owed
 from tests.sim.invariants_turns import Idle
 from ticketing.node.lead import Lead
 from ticketing.node.snapshots import SnapshotSender
@@ -27,6 +28,7 @@ class Watched:
         "idle",
         "last",
         "last_index",
+        "owed",
         "raft",
         "role",
         "sender",
@@ -41,6 +43,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.idle = Idle()
+        self.owed = Owed()
         self.raft: Raft | None = None
         self.witness: Witness | None = None
         self.facts: tuple[object, ...] = ()
