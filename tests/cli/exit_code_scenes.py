@@ -753,7 +753,7 @@ def _both_authorities(s: Scene) -> Hosts:
     from ticketing.config.load import load_node
 
     hosts = _next_authority(s)
-    promote_next(hosts.folder)
+    promote_next(hosts.folder, [])
     for place in ("node-1", "node-2", "node-3"):
         renew(load_node(hosts.folder / place), hosts.folder, datetime.datetime.now(datetime.UTC))
         hosts.reload(place)

@@ -186,6 +186,30 @@ class TestAuthority:
         assert code == 2
         assert "the last change is not over" in err
 
+    def test_one_nodes_folder_alone_does_not_part_it_from_the_others(
+        self, make_hosts: MakeHosts, tell: Tell
+    ) -> None:
+        hosts = make_hosts(tls=True, shared=True)
+        own = ("--dir", str(hosts.folder / "node-1"))
+        key, shown = hosts.folder / "ca/ca.key", hosts.folder / "node-1/tls/node.pem"
+        before = (key.read_bytes(), shown.read_bytes())
+        assert tell("cert", "add-ca", *own)[0] == 0
+        for where in ((), own):
+            code, _, err = tell("cert", "use-ca", "--yes", *where)
+            assert code == 2
+            assert "node-2/tls/ca.pem: does not hold the new authority yet" in err
+            assert (key.read_bytes(), shown.read_bytes()) == before
+
+        assert tell("cert", "add-ca")[0] == 0
+        assert tell("cert", "use-ca", "--yes", *own)[0] == 0
+        trusted = (hosts.folder / "node-1/tls/ca.pem").read_bytes()
+        code, _, err = tell("cert", "remove-ca", "--yes", *own)
+        assert code == 2
+        assert "node-2/tls/node.pem: is still signed by the former authority" in err
+        assert (hosts.folder / "node-1/tls/ca.pem").read_bytes() == trusted
+        assert tell("cert", "renew")[0] == 0
+        assert tell("cert", "remove-ca", "--yes")[0] == 0
+
     def test_what_would_part_the_nodes_is_refused(self, make_hosts: MakeHosts, tell: Tell) -> None:
         hosts = make_hosts(tls=True, shared=True)
         code, _, err = tell("cert", "use-ca", "--yes")

@@ -372,6 +372,39 @@ def test_renewal_signs_anew_with_the_names_there_were_and_a_new_key(cluster: Pat
     assert {path.stat().st_mode & 0o777 for path in (cluster / "node-2/tls").iterdir()} == {0o600}
 
 
+def pairs(cluster: Path) -> list[tuple[bytes, bytes]]:
+    """By node: its key and its certificate."""
+    homes = [cluster / f"node-{n}/tls" for n in (1, 2, 3)]
+    return [((home / "node.key").read_bytes(), (home / "node.pem").read_bytes()) for home in homes]
+
+
+def test_a_certificate_that_one_node_would_not_trust_is_given_to_none(cluster: Path, tell: Tell) -> None:
+    other = cluster.parent / "other"
+    write_cluster(plan_cluster(nodes=1, tls=True, now_ms=1), other)
+    (cluster / "node-2/tls/ca.pem").write_bytes((other / "node-1/tls/ca.pem").read_bytes())
+    before = pairs(cluster)
+    code, out, err = tell("cert", "renew")
+    assert (code, out) == (2, "")
+    assert "node-2/tls/ca.pem: does not hold the authority" in err
+    assert pairs(cluster) == before
+
+
+def test_a_renewal_that_stops_half_way_leaves_whole_pairs_and_says_which_are_new(
+    cluster: Path, tell: Tell
+) -> None:
+    obstacle = cluster / "node-2/tls/.node.pem.new"
+    obstacle.mkdir()
+    before = pairs(cluster)
+    code, _, err = tell("cert", "renew")
+    assert code == 2
+    assert "node-2/tls/node.pem: cannot write: " in err
+    assert "error: until then only the certificates of node-1 were changed\n" in err
+    after = pairs(cluster)
+    assert after[0] != before[0]
+    assert after[1:] == before[1:]
+    assert tell("cert", "show")[0] == 0
+
+
 def test_renewal_as_json_and_without_the_authority(cluster: Path, tell: Tell) -> None:
     code, out, _ = tell("cert", "renew", "-o", "json")
     rows = json.loads(out)["renewed"]

@@ -16,6 +16,7 @@ from ticketing.cli.options import Node, Output, Yes, new_app
 from ticketing.cli.output import write_json, write_line, write_table
 from ticketing.cli.reloading import Reloaded, reload_node, told
 from ticketing.config.node_folder import place_name
+from ticketing.config.problems import ConfigError, half_way
 from ticketing.config.secret_files import nodes_of
 
 if TYPE_CHECKING:
@@ -98,12 +99,18 @@ def renew(node: Node = None, folder: Dir = None, output: Output = "text") -> int
 
 def renew_all(nodes: Sequence[LoadedNode]) -> tuple[list[dict[str, Any]], list[Reloaded]]:
     """A new certificate for each node, one after the other; what `-o json` tells, and what each node made of it."""
-    from ticketing.config.certificate_files import renew as sign
+    from ticketing.config.certificate_files import put, sign_anew
 
     now = datetime.datetime.now(datetime.UTC)
-    rows, outcomes = [], []
-    for loaded in nodes:
-        made = sign(loaded, loaded.file.absolute().parent.parent, now)
+    # All are signed before the first is changed: what one node would not trust none gets.
+    signed = [(loaded, sign_anew(loaded, loaded.file.absolute().parent.parent, now)) for loaded in nodes]
+    rows: list[dict[str, Any]] = []
+    outcomes: list[Reloaded] = []
+    for loaded, pair in signed:
+        try:
+            made = put(loaded, pair)
+        except ConfigError as error:
+            raise half_way(error, [one.place for one in outcomes], "the certificates of ") from None
         reloaded = reload_node(loaded, "certificate renewed")
         outcomes.append(reloaded)
         rows.append(_row(loaded.settings.node.place, made, now) | {"reload": reloaded.outcome})

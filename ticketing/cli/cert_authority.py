@@ -12,6 +12,8 @@ from ticketing.cli.confirm import confirm
 from ticketing.cli.errors import CommandFailed, ExitCode, warn
 from ticketing.cli.output import write_json, write_line
 from ticketing.cli.reloading import Reloaded, have_it, loaded_here, loaded_there, reload_node, told
+from ticketing.config.load import load_node
+from ticketing.config.node_folder import node_files
 
 if TYPE_CHECKING:
     from ticketing.config.load import LoadedNode
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 def cluster_of(nodes: Sequence[LoadedNode]) -> Path:
     """The folder that has `ca/`."""
     return nodes[0].file.absolute().parent.parent
+
+
+def _everybody(nodes: Sequence[LoadedNode]) -> list[LoadedNode]:
+    """With those of the cluster's folder that are not meant: an authority is theirs as well."""
+    known = {loaded.file.absolute() for loaded in nodes}
+    others = [file for file in node_files(cluster_of(nodes)).values() if file.absolute() not in known]
+    return [*nodes, *(other for other in map(load_node, others) if other.settings.tls is not None)]
 
 
 def add(nodes: Sequence[LoadedNode], *, as_json: bool) -> int:
@@ -42,9 +51,10 @@ def use(nodes: Sequence[LoadedNode], *, yes: bool, as_json: bool) -> int:
     from ticketing.cli.cert import renew_all
     from ticketing.config.authority_files import promote_next
 
-    _need_loaded(nodes, "authorities", "does not trust both authorities yet")
+    everybody = _everybody(nodes)
+    _need_loaded(everybody, "authorities", "does not trust both authorities yet")
     confirm("Programs that do not have the new ca/ca.pem reach no node any more.", yes=yes)
-    name, _ = promote_next(cluster_of(nodes))
+    name, _ = promote_next(cluster_of(nodes), everybody)
     rows, outcomes = renew_all(nodes)
     if as_json:
         write_json({"authority": name, "renewed": rows})
@@ -59,11 +69,12 @@ def remove(nodes: Sequence[LoadedNode], *, yes: bool, as_json: bool) -> int:
     """Nobody trusts the former authority any more."""
     from ticketing.config.authority_files import remove_former
 
-    _need_loaded(nodes, "certificate", "does not show the certificate that lies here")
+    everybody = _everybody(nodes)
+    _need_loaded(everybody, "certificate", "does not show the certificate that lies here")
     confirm(
         "Whoever has only the former authority, in a copy of ca/ca.pem, reaches no node any more.", yes=yes
     )
-    names, changed = remove_former(cluster_of(nodes), nodes)
+    names, changed = remove_former(cluster_of(nodes), nodes, everybody)
     reloaded = [reload_node(loaded, "former authority removed") for loaded in nodes] if changed else []
     if as_json:
         write_json({"authorities": names, **_what(changed, reloaded)})

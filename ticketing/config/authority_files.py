@@ -19,7 +19,7 @@ from ticketing.config.certificates import make_authority
 from ticketing.config.edit import replace_file
 from ticketing.config.layout import AUTHORITY_FOLDER
 from ticketing.config.load import LoadedNode
-from ticketing.config.problems import wrong
+from ticketing.config.problems import ConfigError, half_way, wrong
 from ticketing.server.loaded import fingerprint
 
 NEXT_CERTIFICATE, NEXT_KEY = "next.pem", "next.key"
@@ -50,14 +50,14 @@ def add_next(cluster: Path, nodes: Sequence[LoadedNode], now: datetime.datetime)
             file=folder / "ca.pem",
             hint="end it first: `ticketing cert remove-ca`",
         )
-    changed = [file for file in _trusting(cluster, nodes) if _write(file, [present, fresh])]
-    return name_of(fresh), changed
+    return name_of(fresh), _write_all(_trusting(cluster, nodes), [present, fresh])
 
 
-def promote_next(cluster: Path) -> tuple[str, list[Path]]:
+def promote_next(cluster: Path, nodes: Sequence[LoadedNode]) -> tuple[str, list[Path]]:
     """From now on the new authority signs. The certificates that the old one signed are still trusted.
 
     Returns its fingerprint, and the files that were changed: none where it signs already (an interrupted call).
+    `ConfigError` where one of `nodes` does not trust it: it would know none of the others any more.
     """
     folder = cluster / AUTHORITY_FOLDER
     certificate, key = folder / NEXT_CERTIFICATE, folder / NEXT_KEY
@@ -69,25 +69,27 @@ def promote_next(cluster: Path) -> tuple[str, list[Path]]:
             )
         return name_of(x509.load_pem_x509_certificate(signing_authority(cluster).certificate)), []
     (fresh,) = load_certificates(certificate)
-    if fresh not in load_certificates(folder / "ca.pem"):
-        raise wrong(
-            "does not hold the new authority yet",
-            file=folder / "ca.pem",
-            hint="go on with `ticketing cert add-ca`",
-        )
+    for file in _trusting(cluster, nodes):
+        if fresh not in load_certificates(file):
+            raise wrong(
+                "does not hold the new authority yet", file=file, hint="go on with `ticketing cert add-ca`"
+            )
     replace_file(folder / "ca.key", key.read_bytes())
     key.unlink()
     certificate.unlink(missing_ok=True)
     return name_of(fresh), [folder / "ca.key"]
 
 
-def remove_former(cluster: Path, nodes: Sequence[LoadedNode]) -> tuple[list[str], list[Path]]:
-    """Only the authority that signs is trusted any more; the fingerprints of the others, and the changed files.
+def remove_former(
+    cluster: Path, nodes: Sequence[LoadedNode], everybody: Sequence[LoadedNode]
+) -> tuple[list[str], list[Path]]:
+    """Only the authority that signs is trusted any more by `nodes`; the fingerprints of the others, and the changed
+    files.
 
-    `ConfigError` where a node's certificate here is not signed by it: nobody would trust that node.
+    `ConfigError` where the certificate here of one of `everybody` is not signed by it: nobody would trust that node.
     """
     present = x509.load_pem_x509_certificate(signing_authority(cluster).certificate)
-    for loaded in nodes:
+    for loaded in everybody:
         assert loaded.settings.tls is not None, "only with TLS"
         own = load_certificates(loaded.settings.tls.certificate)[0]
         if not signed_by(own, present):
@@ -98,8 +100,7 @@ def remove_former(cluster: Path, nodes: Sequence[LoadedNode]) -> tuple[list[str]
             )
     files = _trusting(cluster, nodes)
     gone = {name_of(other): None for file in files for other in load_certificates(file) if other != present}
-    changed = [file for file in files if _write(file, [present])]
-    return list(gone), changed
+    return list(gone), _write_all(files, [present])
 
 
 def _trusting(cluster: Path, nodes: Sequence[LoadedNode]) -> list[Path]:
@@ -107,10 +108,15 @@ def _trusting(cluster: Path, nodes: Sequence[LoadedNode]) -> list[Path]:
     return list(dict.fromkeys((*own, cluster / AUTHORITY_FOLDER / "ca.pem")))
 
 
-def _write(file: Path, wanted: Iterable[x509.Certificate]) -> bool:
-    """Whether the file held others than these, in whatever order."""
-    certificates = list(wanted)
-    if set(load_certificates(file)) == set(certificates):
-        return False
-    replace_file(file, b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates))
-    return True
+def _write_all(files: Iterable[Path], wanted: Sequence[x509.Certificate]) -> list[Path]:
+    """Those that held others than these, in whatever order."""
+    different = [file for file in files if set(load_certificates(file)) != set(wanted)]
+    content = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in wanted)
+    changed: list[Path] = []
+    for file in different:
+        try:
+            replace_file(file, content)
+        except ConfigError as error:
+            raise half_way(error, [str(done) for done in changed]) from None
+        changed.append(file)
+    return changed

@@ -17,7 +17,7 @@ from ticketing.config.cluster_folder import certificate_hosts
 from ticketing.config.edit import replace_file
 from ticketing.config.layout import AUTHORITY_FOLDER
 from ticketing.config.load import LoadedNode
-from ticketing.config.problems import wrong
+from ticketing.config.problems import ConfigError, wrong
 from ticketing.config.reader import reason
 from ticketing.server.tls import certifies
 
@@ -67,6 +67,11 @@ def node_certificate(loaded: LoadedNode, now: datetime.datetime) -> Shown:
 
 def renew(loaded: LoadedNode, cluster: Path, now: datetime.datetime) -> Shown:
     """Signs a new certificate, with a new key, for a node and puts both in place; names that it had are kept."""
+    return put(loaded, sign_anew(loaded, cluster, now))
+
+
+def sign_anew(loaded: LoadedNode, cluster: Path, now: datetime.datetime) -> Pem:
+    """The new certificate and key alone: nothing is written yet. `ConfigError` where the node would not trust it."""
     files = loaded.settings.tls
     assert files is not None, "only where there is TLS"
     authority = signing_authority(cluster)
@@ -84,10 +89,23 @@ def renew(loaded: LoadedNode, cluster: Path, now: datetime.datetime) -> Shown:
     made = x509.load_pem_x509_certificate(pair.certificate)
     if not any(signed_by(made, known) for known in authorities):
         raise wrong(f"does not hold the authority {folder / 'ca.pem'}: nobody would trust it", file=files.ca)
+    return pair
+
+
+def put(loaded: LoadedNode, pair: Pem) -> Shown:
+    """Puts a certificate and its key in a node's files; where one cannot be written both are as before."""
+    files = loaded.settings.tls
+    assert files is not None, "only where there is TLS"
+    former = files.key.read_bytes() if files.key.is_file() else b""
     # The key first: in between a running node sees a pair that does not match, and keeps the one that it has.
     replace_file(files.key, pair.key)
-    replace_file(files.certificate, pair.certificate)
-    return _shown(files.certificate, made)
+    try:
+        replace_file(files.certificate, pair.certificate)
+    except ConfigError:
+        if former:
+            replace_file(files.key, former)
+        raise
+    return read_certificates(files.certificate)[0]
 
 
 def signing_authority(cluster: Path) -> Pem:

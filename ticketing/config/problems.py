@@ -36,6 +36,19 @@ class ConfigError(Exception):
         self.hint = hint
 
 
+def half_way(error: ConfigError, done: Sequence[str], what: str = "") -> ConfigError:
+    """The same error where it has stopped a change to several things: which are done.
+
+    `what`: stands before them, as in `the files of `.
+    """
+    if not done:
+        return error
+    so_far = Problem(None, "", f"until then only {what}{', '.join(done)} were changed")
+    return ConfigError(
+        [*error.problems, so_far], error.hint or "when that is mended, run the same again: it goes on"
+    )
+
+
 def wrong(message: str, *, key: str = "", file: Path | None = None, hint: str = "") -> ConfigError:
     """An error of a single problem."""
     return ConfigError([Problem(file, key, message)], hint)

@@ -14,7 +14,7 @@ from ticketing.config.edit import edited, replace_file
 from ticketing.config.layout import CLUSTER_FOLDER, NODE_FILE
 from ticketing.config.load import LoadedNode, load_node
 from ticketing.config.node_folder import node_files
-from ticketing.config.problems import ConfigError, Problem, wrong
+from ticketing.config.problems import ConfigError, Problem, half_way, wrong
 from ticketing.server.loaded import fingerprint
 
 __all__ = [
@@ -149,12 +149,7 @@ def write_changes(changes: Sequence[Change]) -> list[str]:
         try:
             replace_file(change.file, change.content)
         except ConfigError as error:
-            if not done:
-                raise
-            only = Problem(None, "", f"until then only the files of {', '.join(done)} were changed")
-            raise ConfigError(
-                [*error.problems, only], hint="when that is mended, run the same again: it goes on"
-            ) from None
+            raise half_way(error, done, "the files of ") from None
         done.append(change.place)
     return done
 
