@@ -113,6 +113,22 @@ def test_all_are_stopped_by_force_after_a_confirmation(
     assert all(command.body["force"] for command in planes.commands())
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_one_that_does_not_stop_hides_not_that_the_others_have(
+    planes: Planes, tell: Tell, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    gone(monkeypatch)
+    planes.on("POST", "/v1/leave", {"leave": False, "stopping": True})
+    planes.on("POST", "/v1/leave", error(500, "internal", "out of sorts"), "node-2")
+    code, out, err = tell("node", "stop", "--all", "--yes", "-o", form)
+    assert code == 1
+    if form == "json":
+        assert json.loads(out) == {"stopped": ["node-1", "node-3"]}
+    else:
+        assert out == "node-1 has stopped\nnode-3 has stopped\n"
+    assert "out of sorts" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

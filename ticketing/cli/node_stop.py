@@ -121,6 +121,7 @@ def _stop_all(access: AdminAccess, *, yes: bool, reason: str, as_json: bool) -> 
     refused = [a for a in answers if a.error is not None and a.error.code != "unreachable"]
     if refused:
         raise all_failed(refused)
+    failures: list[CommandFailed | None] = []
     if not running:
         say("no node runs")
     else:
@@ -131,26 +132,34 @@ def _stop_all(access: AdminAccess, *, yes: bool, reason: str, as_json: bool) -> 
             yes=yes,
         )
         with ThreadPoolExecutor(max_workers=len(running)) as pool:
-            list(pool.map(lambda answer: _stop_at_once(access, answer, reason), running))
+            failures = list(pool.map(lambda answer: _stop_at_once(access, answer, reason), running))
+    stopped = [answer.place for answer, failure in zip(running, failures, strict=True) if failure is None]
     if as_json:
-        write_json({"stopped": [answer.place for answer in running]})
+        write_json({"stopped": stopped})
     else:
-        for answer in running:
-            write_line(f"{answer.place} has stopped")
+        for place in stopped:
+            write_line(f"{place} has stopped")
     for answer in answers:
         if answer.error is not None:
             warn(f"{answer.place} does not answer ({answer.error}): if its process runs, it was not stopped")
+    if left := [failure for failure in failures if failure is not None]:
+        raise CommandFailed("; ".join(str(failure) for failure in left), left[0].code, hint=left[0].hint)
     return ExitCode.DONE
 
 
-def _stop_at_once(access: AdminAccess, answer: Answer, reason: str) -> None:
+def _stop_at_once(access: AdminAccess, answer: Answer, reason: str) -> CommandFailed | None:
+    """What hindered it; the others are stopped all the same."""
     body = {"place": answer.place, "force": True, "reason": reason, "id": new_id()}
     try:
         call(access, answer.address, "POST", "/v1/leave", body)
     except AdminError as error:
         if error.code != "unreachable":  # it may have ended before its answer was out
-            raise failed(error) from None
-    wait_until_gone(access, answer.place, answer.address, str((answer.facts or {}).get("incarnation")))
+            return failed(error)
+    try:
+        wait_until_gone(access, answer.place, answer.address, str((answer.facts or {}).get("incarnation")))
+    except CommandFailed as lingers:
+        return lingers
+    return None
 
 
 def can_stop(access: AdminAccess, node: str | None, *, as_json: bool) -> int:
