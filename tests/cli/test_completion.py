@@ -57,6 +57,7 @@ def candidates() -> Callable[..., list[str]]:
         (["acquire", "k", "--", "st"], []),
         (["nonsense", ""], []),
         (["completion", "z"], ["zsh"]),
+        (["token", "add", "--kind", ""], ["client", "peer", "admin"]),
         (["locks", "list", "--sort", "a"], ["age"]),
     ],
 )

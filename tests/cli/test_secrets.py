@@ -263,6 +263,33 @@ class TestNodesThatDiffer:
         assert len({*accepted(cluster, "client")}) == 1
 
 
+def test_a_broken_client_file_is_met_before_any_node_is_changed(
+    cluster: Path, doors: dict[str, Knock], tell: Tell
+) -> None:
+    (cluster / "client.toml").write_text("addrs = []\n")
+    before = files(cluster)
+    code, _, err = tell("token", "add")
+    assert code == 2
+    assert "client.toml:1: addrs: is empty" in err
+    assert files(cluster) == before
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_client_file_that_cannot_be_written_is_told_beside_what_was_done(
+    cluster: Path, doors: dict[str, Knock], tell: Tell, form: str
+) -> None:
+    (cluster / ".client.toml.new").mkdir()
+    code, out, err = tell("token", "add", "-o", form)
+    new = tokens(cluster)[1]
+    assert code == 2
+    assert fingerprint(new) in out
+    assert "node-1" in out
+    assert "client.toml: cannot write: " in err
+    assert f"hint: when that is mended: ticketing token use {fingerprint(new)}\n" in err
+    (cluster / ".client.toml.new").rmdir()
+    assert tell("token", "use", fingerprint(new))[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

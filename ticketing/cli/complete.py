@@ -29,7 +29,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "--output": ("text", "json"),
     "-o": ("text", "json"),
     "--on-lease-end": ("kill", "warn"),
-    "--kind": ("client", "peer"),
+    "--kind": ("client", "peer", "admin"),
     "--tls": TLS_WORDS,
     "--nodes": ("3", "5", "1"),
 }

@@ -28,6 +28,7 @@ from ticketing.config.client_file import Access, read_admin_file, read_client_fi
 from ticketing.config.edit import replace_file, set_values
 from ticketing.config.layout import ADMIN_FILE, CLIENT_FILE
 from ticketing.config.load import LoadedNode
+from ticketing.config.problems import ConfigError
 from ticketing.config.reader import read_secret_file, read_toml
 from ticketing.config.secret_files import (
     KINDS,
@@ -109,6 +110,7 @@ def add(
     as_json = wants_json(output)
     nodes = _nodes(kind, folder)
     secret = _given(given) if given is not None else _half_added(nodes) or secrets.token_urlsafe(32)
+    _used(nodes, kind)  # a user's file that cannot be read is met before anything is changed
     changes = with_secret(nodes, secret)
     if out is not None:
         replace_file(out, secret.encode() + b"\n")
@@ -116,12 +118,16 @@ def add(
     reloaded = _reload(nodes, f"{kind} token {fingerprint(secret)} added")
     switched = None
     missing: list[str] = []
+    unwritten: ConfigError | None = None
     user = _user_file(nodes, kind)
     if user is not None:
         missing = _closed_doors(user, kind, secret)
         if not missing:
-            _switch(user, secret)
-            switched = user
+            try:
+                _switch(user, secret)
+                switched = user
+            except ConfigError as error:
+                unwritten = error
     if as_json:
         write_json(
             {
@@ -142,10 +148,14 @@ def add(
     for line in missing:
         assert user is not None
         warn(f"{user.name} was not changed: {line}")
+    option = "" if kind == "client" else f" --kind {kind}"
+    use_it = f"ticketing token use {fingerprint(secret)}{option}"
     if missing:
-        option = "" if kind == "client" else f" --kind {kind}"
-        say(f"hint: when all accept it: ticketing token use {fingerprint(secret)}{option}")
-    return _end(reloaded)
+        say(f"hint: when all accept it: {use_it}")
+    code = _end(reloaded)
+    if unwritten is not None:
+        raise ConfigError(unwritten.problems, hint=f"when that is mended: {use_it}")
+    return code
 
 
 @app.command(epilog="Example: ticketing token use 3fa1c2d4")
