@@ -7,6 +7,8 @@ from bisect import bisect_left
 from tests.sim.history_facts import LOST, SURE, Facts, Request, first_cancels
 from tests.sim.world import S, Violation
 
+NOT_GRANTED = ("T", "B", "V", "R")
+"""Answers to an acquire after which its owner has nothing: `R` is its cancel's, which took it out of the queue."""
 OVERDUE_NS = 60 * S
 """Where nothing is known of leaders: what a lease that is over may still keep a key from others."""
 
@@ -25,9 +27,10 @@ class _Ownerships:
         self._history = history
         self._released: dict[tuple[int, bytes], int] = {}
         self._cancelled: dict[tuple[int, bytes], int] = {}
-        self._extended: dict[tuple[int, bytes], int] = {}
-        """By token and key: until when extensions that may have come to something made it last at most."""
-        lease = {(hold.token, hold.key): hold.request.lease for hold in history.holds}
+        self._extended: dict[tuple[int, bytes], tuple[int, int]] = {}
+        """By token and key: when the last extension that may have come to something was read at the latest, and the
+        longest lease that was asked for.
+        """
         for request in history.requests:
             place = (request.ident, request.key)
             if request.op == "R" and request.answer in ("R", "N"):
@@ -35,9 +38,8 @@ class _Ownerships:
             elif request.op == "C" and request.answer in ("R", "N"):
                 self._cancelled.setdefault(place, request.answered_ns)
             elif request.op == "X" and request.answer != "N":
-                lease[place] = max(lease.get(place, 0), request.lease)
-                until_ns = self._read_by(request) + _over(lease[place])
-                self._extended[place] = max(self._extended.get(place, 0), until_ns)
+                read_ns, lease = self._extended.get(place, (0, 0))
+                self._extended[place] = max(read_ns, self._read_by(request)), max(lease, request.lease)
 
     def _read_by(self, request: Request) -> int:
         """By when a request was read by a node, at the latest."""
@@ -53,16 +55,16 @@ class _Ownerships:
         history = self._history
         place = (request.token, request.key)
         granted = request.answer in ("A", "G")
-        lease_end_ns = self._read_by(request) + _over(request.lease)
+        granted_ns, lease = self._read_by(request), request.lease
         if granted:
-            lease_end_ns = max(lease_end_ns, self._extended.get(place, 0))
+            extended_ns, extension = self._extended.get(place, (0, 0))
+            granted_ns, lease = max(granted_ns, extended_ns), max(lease, extension)
         else:
-            lease_end_ns += request.wait * S
+            granted_ns += request.wait * S
         if history.serving is None:
-            until_ns = lease_end_ns + OVERDUE_NS
+            until_ns = granted_ns + _over(lease) + OVERDUE_NS
         else:
-            # The next leader may have stamped it as much later as the entry, or a snapshot, was under way.
-            until_ns = history.serving.expired_by(lease_end_ns + history.stale_ns)
+            until_ns = history.serving.expired_by(granted_ns, _over(lease), history.stale_ns)
         ended_ns = self._released.get(place) if granted else None
         cancelled_ns = self._cancelled.get((request.ident, request.key))
         if cancelled_ns is not None and cancelled_ns > request.sent_ns and granted:
@@ -71,24 +73,38 @@ class _Ownerships:
 
 
 def not_free_is_a_fact(history: Facts) -> None:
-    """`T` at once says that somebody else had, or was about to have, the key."""
+    """`T` at once says that somebody else had, or was about to have, the key.
+
+    A leader that others have left may not know of what ended meanwhile; who led on for long enough was none.
+    """
     ownerships = _Ownerships(history)
     others: dict[bytes, list[tuple[int, int, Request]]] = {}
+    stale_others: dict[bytes, list[tuple[int, int, Request]]] = {}
     for request in history.requests:
         if request.op in "AQ":
-            until = (
-                request.answered_ns  # until then it may have waited
-                if request.answer in ("T", "B", "V", "R")
-                else ownerships.free_from(request) + history.stale_ns
-            )
+            until = known_until = request.answered_ns  # until then it may have waited
+            if request.answer not in NOT_GRANTED:
+                until = ownerships.free_from(request)
+                known_until = until + history.stale_ns
             others.setdefault(request.key, []).append((request.sent_ns, until, request))
+            stale_others.setdefault(request.key, []).append((request.sent_ns, known_until, request))
     ranked = {key: _Rivals(rivals) for key, rivals in others.items()}
+    stale_ranked = {key: _Rivals(rivals) for key, rivals in stale_others.items()}
     cancels = first_cancels(history)
     for request in history.requests:
         if request.answer != "T" or request.wait or (request.ident, request.key) in cancels:
             continue
-        if not ranked[request.key].may_hold(request):
+        if ranked[request.key].may_hold(request):
+            continue
+        if not stale_ranked[request.key].may_hold(request) or _led_on(history, request):
             raise Violation("T without a holder", f"{request!r}")
+
+
+def _led_on(history: Facts, request: Request) -> bool:
+    node, serving = history.nodes.get(request.session), history.serving
+    if node is None or serving is None:
+        return False
+    return serving.led_throughout(node, request.sent_ns, request.answered_ns + history.stale_ns)
 
 
 class _Rivals:
@@ -132,7 +148,7 @@ def leases_end(history: Facts) -> None:
     for request in history.requests:
         if request.op not in "AQ":
             continue
-        if request.answer not in ("T", "B", "V", "R"):
+        if request.answer not in NOT_GRANTED:
             free_ns = ownerships.free_from(request)
             holders.setdefault(request.key, []).append((request.sent_ns, free_ns, request))
         elif request.answer == "T" and request.wait and (request.ident, request.key) not in cancels:

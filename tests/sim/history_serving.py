@@ -41,24 +41,38 @@ class Serving:
         self.within_ns = within_ns
         """Who leads on for so long has committed what it proposed before, or would have lost the lead."""
         self.nodes: dict[str, list[Stretch]] = {}
-        self._long: list[Stretch] | None = None
+        self._long: list[tuple[Stretch, int]] | None = None
+        """Those that were long enough, with when their leads began."""
 
     def add(self, node: str, stretch: Stretch) -> None:
         """One more; those of a node in their order."""
         self.nodes.setdefault(node, []).append(stretch)
         self._long = None
 
-    def expired_by(self, at_ns: int) -> int:
-        """When a lease that is over at a time has surely been ended."""
+    def expired_by(self, granted_ns: int, lasts_ns: int, carried_ns: int) -> int:
+        """When a lease has surely been ended that was granted, or extended, at that time at the latest.
+
+        A leader's stamp is no younger than its lead, nor than what brought it the entry, or the snapshot, was under
+        way after the grant.
+        """
         if self._long is None:
-            stretches = [stretch for found in self.nodes.values() for stretch in found]
-            long = [s for s in stretches if s.ends and s.to_ns - s.from_ns >= self.within_ns]
-            self._long = sorted(long, key=lambda stretch: stretch.from_ns)
-        for stretch in self._long:
-            by_ns = max(stretch.from_ns, at_ns) + self.within_ns
+            began: dict[int, int] = {}
+            for stretches in self.nodes.values():
+                for stretch in stretches:
+                    began.setdefault(stretch.lead, stretch.from_ns)
+            self._long = [
+                (stretch, began[stretch.lead])
+                for stretches in self.nodes.values()
+                for stretch in stretches
+                if stretch.ends and stretch.to_ns - stretch.from_ns >= self.within_ns
+            ]
+        found = NEVER_NS
+        for stretch, began_ns in self._long:
+            over_ns = max(granted_ns, min(granted_ns + carried_ns, began_ns)) + lasts_ns
+            by_ns = max(stretch.from_ns, over_ns) + self.within_ns
             if by_ns <= stretch.to_ns:
-                return by_ns
-        return NEVER_NS
+                found = min(found, by_ns)
+        return found
 
     def could_grant(self, node: str, from_ns: int, to_ns: int) -> bool:
         """Whether the node could have granted a free key to a head of its queue between these times."""

@@ -382,10 +382,31 @@ def test_who_waits_behind_a_lease_that_is_over_is_served(story: Story) -> None:
     story.answered(story.asks(0, wait=0, lease=1), 0.1, LOST)
     for session in (2, 3):
         story.answered(story.asks(1, wait=9, session=session), 10.1, "T")
-    story.served(0, 4)
-    story.served(4, 11, gate=False)
+    story.served(0, 2.5)
+    story.served(2.5, 11, gate=False)
     story.history.check()
     story.served(4.1, 11, node="node-2:5225")
     story.history.check()
     story.served(4.1, 11)
     story.breaks("a lease ends")
+
+
+def test_a_leader_that_leads_on_is_none_that_others_have_left(story: Story) -> None:
+    hold = story.granted(story.asks(0), 0.1, 7)
+    story.says("R", hold, 0.5, "R")
+    story.answered(story.asks(1.2, wait=0, session=2), 1.3, "T")
+    story.served(0, 2)
+    story.history.check()
+    story.served(2, 2.5)
+    story.breaks("T without a holder")
+
+
+def test_what_a_later_leader_was_brought_late_ends_late(story: Story) -> None:
+    story.granted(story.asks(0, lease=1), 0.1, 7)
+    story.answered(story.asks(3.0, wait=0, session=2), 3.1, "T")
+    story.served(0, 0.5)
+    story.served(1.2, 9, lead=2)
+    story.history.check()
+    story.history.serving = None
+    story.served(0, 9)
+    story.breaks("T without a holder")
