@@ -126,7 +126,7 @@ def refusals_have_a_reason(history: Facts) -> None:
         if request.wait:
             reason = not led
         else:
-            reason = (request.op == "A" and not led) or serving.gate_was_closed(
+            reason = (request.op == "A" and not led) or not serving.gate_was_open(
                 node, request.sent_ns, request.answered_ns
             )
         if not reason:

@@ -81,13 +81,13 @@ class Serving:
             for stretch in self.nodes.get(node, ())
         )
 
-    def gate_was_closed(self, node: str, from_ns: int, to_ns: int) -> bool:
-        """Whether it may have served with a closed gate at some time between.
+    def gate_was_open(self, node: str, from_ns: int, to_ns: int) -> bool:
+        """Whether it served with an open gate all the time.
 
-        Where a stretch begins nobody has seen which gate its first turn began with.
+        Nobody sees which gate the first turn of a stretch began with, nor that of a lead's last turn.
         """
         return any(
-            stretch.spans_ns(from_ns, to_ns) >= 0 and (not stretch.gate or stretch.from_ns >= from_ns)
+            stretch.gate and stretch.from_ns <= from_ns and stretch.to_ns >= to_ns
             for stretch in self.nodes.get(node, ())
         )
 
