@@ -165,4 +165,4 @@ def leases_end(history: Facts) -> None:
         if rivals is not None:
             from_ns = max(from_ns, rivals.until(to_ns, request))
         if serving.could_grant(node, from_ns, to_ns):
-            raise Violation("a lease ends", f"{request!r}")
+            raise Violation("nobody waits behind a lease that is over", f"{request!r}")

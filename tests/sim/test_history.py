@@ -388,7 +388,7 @@ def test_who_waits_behind_a_lease_that_is_over_is_served(story: Story) -> None:
     story.served(4.1, 11, node="node-2:5225")
     story.history.check()
     story.served(4.1, 11)
-    story.breaks("a lease ends")
+    story.breaks("nobody waits behind a lease that is over")
 
 
 def test_a_leader_that_leads_on_is_none_that_others_have_left(story: Story) -> None:
