@@ -52,7 +52,14 @@ def test_what_is_said_for_people_never_gets_into_the_result(words: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    "words", [["config", "show", "--addr", "a:1"], ["--version"], ["completion", "bash"]]
+    "words",
+    [
+        ["config", "show", "--addr", "a:1"],
+        ["--version"],
+        ["completion", "bash"],
+        ["--help"],
+        ["acquire", "-h"],
+    ],
 )
 def test_a_result_that_cannot_be_told_is_an_error(words: list[str]) -> None:
     code, out, err = run(">&-", *words, config="")

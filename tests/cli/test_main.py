@@ -197,9 +197,10 @@ def test_a_reader_that_went_away_is_no_error(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["config", "show", "--addr", "a:1"], ["acquire", "--help"]], ids=" ".join)
+def test_a_full_disk_is_an_error(words: list[str]) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    done = ticketing("config", "show", "--addr", "a:1", stdout=full)
+    done = ticketing(*words, stdout=full)
     os.close(full)
     assert done.returncode == 1
     assert done.stderr.startswith("error: cannot write the result: no space left")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ from typer.core import TyperGroup
 from ticketing.cli.arguments import Invocation
 from ticketing.cli.ending import ended
 from ticketing.cli.errors import CommandFailed, ExitCode, say, tell
-from ticketing.cli.output import silence, write_line
+from ticketing.cli.output import silence, unwritten, write_line
 
 COMMANDS: dict[str, str] = {
     "init": "ticketing.cli.init",
@@ -125,10 +127,21 @@ def _dispatch(words: list[str], invocation: Invocation, stdout: object) -> objec
         # The framework met a closed pipe while it printed a help, and has put something harmless in its place.
         silence()
         return ExitCode.READER_GONE if end.code else ExitCode.DONE
+    except OSError as error:
+        if error.errno == errno.EPIPE or not _framework_wrote(error):
+            raise
+        silence()
+        raise unwritten(error) from None
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except _UsageError as error:
         return _usage(error, words)
+
+
+def _framework_wrote(error: OSError) -> bool:
+    """Whether the framework has met it while it printed a help: all other output is ours."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__")).partition(".")[0] in ("typer", "click")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:

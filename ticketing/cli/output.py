@@ -23,14 +23,16 @@ def write_line(text: str = "") -> None:
     try:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        silence()
-        raise ReaderGone from None
     except OSError as error:
         silence()
         if error.errno == errno.EPIPE:
             raise ReaderGone from None
-        raise CommandFailed(f"cannot write the result: {(error.strerror or str(error)).lower()}") from None
+        raise unwritten(error) from None
+
+
+def unwritten(error: OSError) -> CommandFailed:
+    """Standard output cannot be written."""
+    return CommandFailed(f"cannot write the result: {(error.strerror or str(error)).lower()}")
 
 
 def write_json(value: Any) -> None:
