@@ -11,12 +11,14 @@ from collections.abc import Callable
 from tests.sim.answers import Answers
 from tests.sim.history import Request
 from tests.sim.invariants_applied import STAMP_SLACK_NS, Applied, check_configuration
+from tests.sim.invariants_clocks import Clocks
+from tests.sim.invariants_log import check_compacted, check_kept, check_uncommitted
 from tests.sim.majorities import Majorities, check_pre_vote
 from tests.sim.process import Process
 from tests.sim.seen import Domain, Watched
-from tests.sim.world import MS, S, Violation, World
+from tests.sim.world import Violation, World
 from ticketing.locks.codec import decode_commands
-from ticketing.locks.commands import LockCommand, Revoke, Turn
+from ticketing.locks.commands import ANY_RENEWAL, LockCommand, Revoke, Turn
 from ticketing.node.lead import Lead
 from ticketing.node.state import ReplicatedState
 from ticketing.raft.core import Output, Raft
@@ -27,9 +29,6 @@ from ticketing.raft.types import Entry, EntryKind, Member
 
 MEMBER_EVERY = 32
 """A log that has only grown is walked from end to end after so many turns; its new entries are looked at at once."""
-
-CLOCKS_KNOWN_NS = 3 * S
-"""A sample of a wall clock counts for so long (spec 8)."""
 
 
 class Invariants:
@@ -48,11 +47,11 @@ class Invariants:
         self.changes = 0
         """Configurations proposed."""
         self._rates_hold = rates_hold
-        self._delta_ns = delta_ns
         self._watched: dict[Process, Watched] = {}
         self._processes: dict[Member, Process] = {}
         self._answers = Answers()
         self._majorities = Majorities(self._processes, self._answers)
+        self._clocks = Clocks(self._processes, delta_ns)
         self._applied = Applied(world, rates_hold=rates_hold, every_index=every_index)
         self.on_change_proposed: Callable[[Process], None] = lambda _leader: None
         """Called when a leader has appended a change of members."""
@@ -73,8 +72,13 @@ class Invariants:
     def _handed_out(self, process: Process, raft: Raft, entries: list[Entry]) -> None:
         state = process.node.state
         assert state is not None
+        if process.node.lead is not None:
+            watched = self._watched.get(process)
+            if watched is not None:
+                watched.owed.before_applying(process.node.lead)
         domain = self._domain_of(process, state)
         self._applied.handed_out(process, domain, entries)
+        check_kept(process.name, raft)
         base = raft.log_base_index
         former: Entry | None = None
         for entry in entries:
@@ -168,6 +172,8 @@ class Invariants:
         self._check_log(process, raft, domain, watched)
         if log.base_index != watched.base:
             watched.base = log.base_index
+            if state is watched.state:
+                check_compacted(process.name, raft, domain)
             self._check_base(process, raft, domain)
             if log.last_index > log.base_index:
                 self._check_behind(process, domain, log.entry_at(log.base_index + 1), log.base_term)
@@ -249,8 +255,7 @@ class Invariants:
             former = entry
             self._check_entry(process, raft, domain, entry)
             self._check_behind(process, domain, entry, log.term_at(entry.index - 1))
-        if raft._replica.uncommitted_bytes() > raft._replica.settings.uncommitted_bytes_max + 64 * 1024:
-            raise Violation("bounded log", f"{process.name}: {raft._replica.uncommitted_bytes()} bytes")
+        check_uncommitted(process.name, raft)
 
     def _check_entry(self, process: Process, raft: Raft, domain: Domain, entry: Entry) -> None:
         place = (entry.index, entry.term)
@@ -320,9 +325,11 @@ class Invariants:
         if grants:
             self.grants += len(grants)
             self._proposed.update((command.owner, None) for command in grants)
-            self._check_gate(process, raft)
+            self._clocks.check_grant(process, raft)
             if domain is not next(reversed(self.domains.values())):
                 raise Violation("one domain", f"{process.name} grants although a newer domain has formed")
+        if any(isinstance(command, Turn) and command.renewal != ANY_RENEWAL for command in commands):
+            self._clocks.check_expiry(process, raft)
         lead, state = process.node.lead, process.node.state
         if lead is None or state is None or lead.term != entry.term or process.gate_closed_since_decided:
             return
@@ -331,29 +338,6 @@ class Invariants:
                 held = state.table.held.get(command.key)
                 if held is not None and held.token == command.expect:  # else it frees nothing
                     self._check_hand_over(process, lead, command, held.owner)
-
-    def _check_gate(self, process: Process, raft: Raft) -> None:
-        """No grant while a majority's wall clocks are not known to be near the leader's."""
-        if process.node.settings.standalone:
-            return
-        configuration = raft.configuration
-        for voters in (configuration.voters, configuration.outgoing):
-            if voters and sum(self._is_near(process, voter) for voter in voters) * 2 <= len(voters):
-                raise Violation("no grant while the clocks are unproven", f"{process.name} grants")
-
-    def _is_near(self, process: Process, voter: Member) -> bool:
-        other = self._processes.get(voter)
-        if other is process:
-            return True
-        if other is None:
-            return False
-        # The clocks are read once a turn, which may stand still before it ends. Samples carry their error, so half of
-        # delta is kept.
-        late_ns = process.clock.elapsed_ns() - process.decided_from_ns + 50 * MS
-        mine = process.clock.walls_of_late(late_ns)
-        theirs = other.clock.walls_of_late(CLOCKS_KNOWN_NS + late_ns)
-        slack_ns = 4 * MS
-        return any(abs(a - b) <= self._delta_ns // 2 + slack_ns for a in mine for b in theirs)
 
     def _check_hand_over(self, process: Process, lead: Lead, turn: Turn, owner: int) -> None:
         """No key becomes free while somebody waits who could have had it. `owner`: whose it was until then.

@@ -75,6 +75,14 @@ class Owed:
         """What an operator revokes is outside the bounds, as is whoever comes behind it (spec 4)."""
         self._taken_over = 0
 
+    def before_applying(self, lead: Lead) -> None:
+        """To be called before the lead's entries are applied."""
+        if lead is self._lead:
+            for state in lead.desk._states.values():
+                waiter = state.next
+                if waiter is not None and waiter.session.ended:
+                    self._unreceived[state.key] = _Unreceived(waiter)
+
     def after_turn(self, process: Process, raft: Raft, lead: Lead) -> None:
         """To be called after every turn of a process with a lead that had any work."""
         if lead is not self._lead:
@@ -210,10 +218,6 @@ class Owed:
         if taken_over != self._taken_over:
             self._taken_over = taken_over
             unreceived.clear()
-        for state in desk._states.values():
-            waiter = state.next
-            if waiter is not None and waiter.session.ended and state.key not in unreceived:
-                unreceived[state.key] = _Unreceived(waiter)
         for key, grant in list(unreceived.items()):
             at_key, held = desk._states.get(key), desk._held.get(key)
             if at_key is not None and at_key.flight == GRANT and at_key.next is grant.waiter:

@@ -139,6 +139,10 @@ class Process:
             if raft is not None and raft.role is Role.LEADER:
                 self.doubtful_term = raft.term
 
+    def peer_at(self, end: End) -> Process | None:
+        """The process whose end of a connection this is."""
+        return end.host if isinstance(end.host, Process) else None
+
     def finishing(self, end: End) -> None:
         """The last bytes of a session are out: what it still sends is discarded, for a while."""
         self._finishing[end] = None

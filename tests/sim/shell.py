@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.network import End, Network
 from tests.sim.world import MS, Clock, S, Violation, World
+from ticketing.node import clock_messages
 from ticketing.node.handshake import Refusal
 from ticketing.node.link import PeerKind
 from ticketing.node.session import ClientSession
@@ -82,6 +83,10 @@ class SimShell:
         self.wall_ns = clock.wall_ns
         self.opening: End | None = None
         self.stopped = False
+        self.replied: dict[object, int] = {}
+        """By process: when, by its elapsed clock, the newest of its probes left that is answered from here early enough
+        for a sample.
+        """
         self.acts = 0
         """How often the node has had something done: sent, written, dialled, hung up, stored."""
         self.on_store: Callable[[str], None] = lambda _name: None
@@ -163,6 +168,21 @@ class SimShell:
             self.network.send(link.end, frame)
         else:
             self.network.send_frame(link.end, frame)
+            if frame[KIND_AT] == PeerKind.CLOCK:
+                self._note_reply(link.end, frame[KIND_AT + 1 :])
+
+    def _note_reply(self, end: End, payload: bytes) -> None:
+        reply, other = clock_messages.decode(payload), end.other
+        if not isinstance(reply, clock_messages.ClockReply) or other is None or not end.queue:
+            return
+        process = self.process.peer_at(other)
+        if process is None:
+            return
+        # That it is read when it arrives, or at all, is not said.
+        round_trip_ns = end.queue[-1][0] - process.clock.true_ns(reply.sent_ns)
+        most_ns = self.process.node.settings.delta_ns // 2 + reply.replied_ns - reply.received_ns
+        if round_trip_ns <= most_ns + most_ns // 30 + MS:
+            self.replied[process] = max(self.replied.get(process, reply.sent_ns), reply.sent_ns)
 
     def buffered(self, link: Link) -> int:
         assert isinstance(link, SimLink)

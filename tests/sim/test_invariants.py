@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.sim.answers import Answers
+from tests.sim.invariants_log import check_uncommitted
 from tests.sim.scenario import Scenario
 from tests.sim.seen import Domain
 from tests.sim.world import S, Violation, World
 from ticketing.raft.core import Output
 from ticketing.raft.messages import VoteAnswer
-from ticketing.raft.types import Configuration, Member
+from ticketing.raft.types import Configuration, EntryKind, Member
 
 SEED = 5
 
@@ -92,3 +94,21 @@ def test_a_run_has_an_end() -> None:
     again()
     with pytest.raises(Violation, match="bounded run"):
         world.run(S)
+
+
+def test_what_is_not_committed_is_bounded() -> None:
+    scenario, _domain = running()
+    process = scenario.machines["node-1"].process
+    assert process is not None
+    raft = process.node.raft
+    assert raft is not None
+    check_uncommitted("node-1", raft)
+    replica = raft._replica
+    replica.settings = msgspec.structs.replace(replica.settings, uncommitted_bytes_max=1_000)
+    for number in range(4):
+        replica.append_own(EntryKind.EMPTY, b"", 0, None)
+        check_uncommitted("node-1", raft)
+        replica.append_own(EntryKind.COMMANDS, bytes(number), 0, None)
+    replica.append_own(EntryKind.COMMANDS, bytes(300), 0, None)
+    with pytest.raises(Violation, match="bounded log"):
+        check_uncommitted("node-1", raft)

@@ -105,6 +105,11 @@ class Clock:
         """The present error of the elapsed clock's rate."""
         return self._rate
 
+    @property
+    def rate_since_ns(self) -> int:
+        """Since when, by true time, it has that rate."""
+        return self._since
+
     def elapsed_ns(self) -> int:
         """The elapsed clock now."""
         passed = self._world.now - self._since
