@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -9,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from ticketing.cli.app import COMMANDS
+from ticketing.cli.dev_cluster import free_ports
 from ticketing.cli.errors import CommandFailed
 from ticketing.cli.local_nodes import running_here, start_detached
 from ticketing.cli.main import main
-from ticketing.config.cluster_folder import plan_cluster, write_cluster
+from ticketing.config.cluster_folder import make_cluster, plan_cluster, write_cluster
 from ticketing.config.edit import set_values
+from ticketing.node.settings import Place
 
 SECRET = "a-secret-that-nobody-may-see"
 
@@ -269,6 +273,22 @@ def test_missing_tls_is_told_by_the_node_alone_and_once(
     write_cluster(cluster, tmp_path / "c")
     monkeypatch.setattr("ticketing.server.run.run_node", lambda *_, **__: 0)
     assert told(capsys, "node", "start", "--config", str(tmp_path / "c/node-1")) == (0, "", "")
+
+
+def test_a_node_that_is_slow_to_start_is_not_said_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ticketing.cli.local_nodes.START_S", 0.0)
+    client, admin = free_ports(2)
+    place = Place("node-1", f"127.0.0.1:{client}", "", f"127.0.0.1:{admin}")
+    write_cluster(make_cluster([place], tls=False, permit=False, now_ms=1), tmp_path / "c")
+    with pytest.raises(
+        CommandFailed, match=r"does not listen yet after 0 s; its process (\d+) goes on"
+    ) as failed:
+        start_detached(tmp_path / "c/node-1")
+    pid = int(re.findall(r"process (\d+)", str(failed.value))[0])
+    os.kill(pid, signal.SIGKILL)
+    assert os.waitpid(pid, 0)[0] == pid
 
 
 def test_a_node_that_cannot_start_detached_says_why(tmp_path: Path) -> None:

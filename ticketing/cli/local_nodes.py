@@ -67,6 +67,11 @@ def start_detached(folder: Path) -> int:
         ready = _until_ready(read)
     finally:
         os.close(read)
+    if ready is None:
+        raise CommandFailed(
+            f"the node of {folder} does not listen yet after {START_S:g} s; its process {pid} goes on",
+            hint=f"its log is {folder / LOG}",
+        )
     if not ready:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -104,13 +109,13 @@ def _spawn(file: Path, log: int, ready: int) -> int:
         os.close(silence)
 
 
-def _until_ready(descriptor: int) -> bool:
-    """Whether the node has said that it listens; False at once where it ends."""
+def _until_ready(descriptor: int) -> bool | None:
+    """Whether the node has said that it listens; False at once where it ends, None where it takes too long."""
     deadline_s = time.monotonic() + START_S
     while (left_s := deadline_s - time.monotonic()) > 0:
         if select.select([descriptor], [], [], left_s)[0]:
             return bool(os.read(descriptor, 65_536))
-    return False
+    return None
 
 
 def last_lines(log: Path, count: int = _LINES) -> str:
