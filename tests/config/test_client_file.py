@@ -102,6 +102,22 @@ def test_where_nothing_is_found_it_is_told_where_was_looked_and_what_to_do(tmp_p
         find_access(Typed(config="nowhere.toml"), {}, tmp_path)
 
 
+def test_a_file_that_is_not_there_is_told_with_who_names_it(tmp_path: Path) -> None:
+    gone = tmp_path / "gone.toml"
+    for typed, environment, name in (
+        (Typed(config="gone.toml"), {"TICKETING_CONFIG": "other.toml"}, "--config"),
+        (Typed(), {"TICKETING_CONFIG": str(gone)}, "TICKETING_CONFIG"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            find_access(typed, environment, tmp_path)
+        assert str(error.value) == f"{gone}: {name}: no such file"
+        with pytest.raises(ConfigError) as error:
+            find_admin(typed, environment, tmp_path)
+        assert str(error.value).startswith(f"{tmp_path / 'admin.toml'}: {name}: no such file")
+        everything = {"TICKETING_TOKEN": "t", "TICKETING_TLS": "off", "TICKETING_ADDRS": "10.0.0.9:1"}
+        assert find_access(typed, environment | everything, tmp_path).addrs == ("10.0.0.9:1",)
+
+
 def test_every_wrong_flag_is_told_at_once(tmp_path: Path) -> None:
     typed = Typed(addrs=["0.0.0.0:1", "a:x"], token_file="none", tls="of")
     with pytest.raises(ConfigError) as error:

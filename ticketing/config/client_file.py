@@ -68,13 +68,16 @@ def find_access(typed: Typed, environment: Mapping[str, str], here: Path) -> Acc
     addrs_from, addrs = _addresses(typed, environment, problems)
     token_from, token = _token(typed, environment, here, problems)
     tls_from, tls = _tls(typed, environment, here, problems)
+    needed = not addrs or token is None or tls is None
+    if file is not None and needed and not file.exists():
+        problems.append(Problem(file, _named_by(typed, environment), "no such file"))
     if problems:
         raise ConfigError(problems)
     if file is None and not addrs:
         raise ConfigError([Problem(None, "", _nothing_found(environment, here))], hint=_NEXT)
     written = Access((), "", "off", None)
     rest = "default"
-    if file is not None and (not addrs or token is None or tls is None):
+    if file is not None and needed:
         written = read_client_file(file)
         rest = str(file)
     sources = (
@@ -117,7 +120,8 @@ def find_admin(typed: Typed, environment: Mapping[str, str], here: Path) -> Admi
         raise ConfigError([Problem(None, "", _nothing_found(environment, here))], hint=_NEXT_ADMIN)
     path = client.parent / ADMIN_FILE
     if not path.exists():
-        problem = Problem(path, "", "no such file: this command asks the nodes' admin planes")
+        named_by = _named_by(typed, environment)
+        problem = Problem(path, named_by, "no such file: this command asks the nodes' admin planes")
         raise ConfigError([problem], hint=_NEXT_ADMIN)
     return read_admin_file(path)
 
@@ -154,6 +158,13 @@ def _client_file(typed: Typed, environment: Mapping[str, str], here: Path) -> Pa
     if named is not None:
         return _in_folder(here / named, CLIENT_FILE)
     return next((path for path in _searched(environment, here) if path.is_file()), None)
+
+
+def _named_by(typed: Typed, environment: Mapping[str, str]) -> str:
+    """What names the file; empty: it was looked for."""
+    if typed.config is not None:
+        return "--config"
+    return "TICKETING_CONFIG" if environment.get("TICKETING_CONFIG") else ""
 
 
 def _searched(environment: Mapping[str, str], here: Path) -> list[Path]:
