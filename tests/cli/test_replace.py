@@ -16,7 +16,7 @@ from ticketing.config.client_file import read_admin_file, read_client_file
 from ticketing.config.cluster_folder import plan_cluster, write_cluster
 from ticketing.config.load import load_node
 from ticketing.config.problems import ConfigError
-from ticketing.config.replacement_folder import default_folder, prepare, read_command
+from ticketing.config.replacement_folder import announce_move, default_folder, prepare, read_command
 from ticketing.node.settings import OperatorCommand
 
 COMMAND = OperatorCommand(command_id="c1", who="me@here", why="disk broken")
@@ -169,6 +169,21 @@ def test_a_place_that_moves_is_written_into_every_file(planes: Planes, cluster: 
     assert places[0] == places[1] == places[2]
     assert places[0][1].peer == "127.0.0.2:6226"
     assert "wrote the new address into" in err
+
+
+def test_a_file_that_the_new_address_does_not_get_into_is_told_with_those_that_have_it(
+    planes: Planes, cluster: Path, tell: Tell
+) -> None:
+    Scene(planes, ["waiting"])
+    obstacle = cluster / "node-3/.node.toml.new"
+    obstacle.mkdir()
+    code, _, err = tell("node", "replace", "--node", "2", "--host", "127.0.0.2", "--yes")
+    assert code == 2
+    assert "node-3/node.toml: cannot write: " in err
+    assert "node-1/node.toml were changed\n" in err
+    obstacle.rmdir()
+    place = load_node(default_folder(cluster, "node-2")).settings.node.places[1]
+    assert announce_move(cluster, place) == [cluster / "node-3/node.toml"]
 
 
 def test_a_process_that_ends_is_told_with_its_last_words(
