@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LATE_NS = 1 * S
 """How long after its time the end of an ownership is proposed at most, where nothing stands against it."""
+STOOD_STILL_NS = 200 * MS
+"""Without a turn for so long the loop stood still: what came due meanwhile may take another turn."""
 LOOK_EVERY_NS = 100 * MS
 ROOM_BYTES = 512
 """More than any one command takes."""
@@ -58,6 +60,7 @@ class Owed:
         "_looked_ns",
         "_rate_ns",
         "_revoked",
+        "_seen_ns",
         "_taken_over",
         "_unreceived",
     )
@@ -70,6 +73,7 @@ class Owed:
         self._able_ns: int | None = None
         """Since when it could propose the end of an ownership, and below that of a lease that is over."""
         self._rate_ns: int | None = None
+        self._seen_ns = 0
         self._looked_ns = 0
         self._revoked: dict[bytes, None] = {}
         """What an operator revokes is outside the bounds, as is whoever comes behind it (spec 4)."""
@@ -100,6 +104,9 @@ class Owed:
             self._able_ns = self._rate_ns = None
             return
         now_ns = process.clock.elapsed_ns()
+        if now_ns - self._seen_ns > STOOD_STILL_NS:
+            self._able_ns = self._rate_ns = None
+        self._seen_ns = now_ns
         if self._able_ns is None:
             self._able_ns = now_ns
         if not desk.rate_ok:
