@@ -62,7 +62,10 @@ class Clocks:
         late_ns = process.clock.elapsed_ns() - process.decided_from_ns + 50 * MS
         mine = process.clock.walls_of_late(late_ns)
         theirs = other.clock.walls_of_late(CLOCKS_KNOWN_NS + late_ns)
-        slack_ns = 4 * MS
+        # A sample is carried on by our elapsed clock: right as far as that runs like the other's wall clock.
+        carried_ns = CLOCKS_KNOWN_NS + late_ns
+        rates = process.clock.rates_since(process.world.now - carried_ns)
+        slack_ns = 4 * MS + carried_ns * max(abs(other.clock.wall_ppb - rate) for rate in rates) // PPB
         return any(abs(a - b) <= self._delta_ns // 2 + slack_ns for a in mine for b in theirs)
 
     def _rate_is_proved(self, process: Process, voter: Member) -> bool:

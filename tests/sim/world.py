@@ -110,6 +110,11 @@ class Clock:
         """Since when, by true time, it has that rate."""
         return self._since
 
+    @property
+    def wall_ppb(self) -> int:
+        """The present drift of the wall clock."""
+        return self._wall_ppb
+
     def elapsed_ns(self) -> int:
         """The elapsed clock now."""
         passed = self._world.now - self._since
