@@ -138,7 +138,9 @@ class Owed:
             waiting += state.waiting + (state.once is not None)
             if state.ask is not None and state.ask.kind == REVOKE:
                 self._revoked[key] = None
-            free += key not in held and key not in self._revoked
+            # One that was only asked about, to release, extend or revoke it, is none that anybody wants to have.
+            wanted = state.waiting or state.once is not None or state.next is not None
+            free += bool(wanted) and key not in held and key not in self._revoked
             if state.waiting > longest:
                 longest = state.waiting
         busiest = max((seat.count for seat in desk._waiters._seats.values()), default=0)

@@ -169,17 +169,19 @@ class SimShell:
         else:
             self.network.send_frame(link.end, frame)
             if frame[KIND_AT] == PeerKind.CLOCK:
-                self._note_reply(link.end, frame[KIND_AT + 1 :])
+                self._note_reply(link.end, frame)
 
-    def _note_reply(self, end: End, payload: bytes) -> None:
-        reply, other = clock_messages.decode(payload), end.other
-        if not isinstance(reply, clock_messages.ClockReply) or other is None or not end.queue:
+    def _note_reply(self, end: End, frame: bytes) -> None:
+        reply, other = clock_messages.decode(frame[KIND_AT + 1 :]), end.other
+        # It may stand there twice, or before what was sent ahead of it.
+        due_ns = min((due_ns for due_ns, data in end.queue if data == frame), default=None)
+        if not isinstance(reply, clock_messages.ClockReply) or other is None or due_ns is None:
             return
         process = self.process.peer_at(other)
         if process is None:
             return
         # That it is read when it arrives, or at all, is not said.
-        round_trip_ns = end.queue[-1][0] - process.clock.true_ns(reply.sent_ns)
+        round_trip_ns = due_ns - process.clock.true_ns(reply.sent_ns)
         most_ns = self.process.node.settings.delta_ns // 2 + reply.replied_ns - reply.received_ns
         if round_trip_ns <= most_ns + most_ns // 30 + MS:
             self.replied[process] = max(self.replied.get(process, reply.sent_ns), reply.sent_ns)
