@@ -98,6 +98,16 @@ def test_addresses_are_checked_when_the_broker_is_made(addrs: Any) -> None:
     assert str(caught.value).startswith("addrs:")
 
 
+@pytest.mark.parametrize("token", ["caf\udce9", b"secret", 5, None])
+def test_a_token_that_is_no_text_is_refused_without_being_shown(token: Any) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        TicketBroker(["127.0.0.1:5225"], token=token)
+    assert caught.value.field == "token"
+    for shown in (str(caught.value), repr(caught.value.value)):
+        assert "caf" not in shown
+        assert "secret" not in shown
+
+
 def test_names_and_ipv6_literals_are_addresses_and_each_counts_once() -> None:
     assert arguments.addresses(iter(["[::1]:5225", "node-1.example:5225", "[::1]:5225"])) == (
         "[::1]:5225",

@@ -41,10 +41,15 @@ def invalid(field: str, value: object, allowed: str, problem: str) -> InvalidInp
 
 
 def token_text(token: object) -> str:
-    """The client token as it was given; any text is one."""
+    """The client token as it was given; any text is one that has an encoding in UTF-8."""
     if not isinstance(token, str):
         # Its value is a secret, whatever its type.
         raise invalid("token", type(token).__name__, "a str", f"a str is wanted, not {type(token).__name__}")
+    try:
+        token.encode()
+    except UnicodeEncodeError:
+        text = "it contains a lone surrogate, which is no text"
+        raise invalid("token", "a str", "text with an encoding in UTF-8", text) from None
     return token
 
 

@@ -31,6 +31,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._last: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="ticketing-loop", daemon=True)
         self._thread.start()
 
@@ -50,6 +51,14 @@ class LoopThread:
     def is_current(self) -> bool:
         """Whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
+
+    def end_with(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Has something done, after which loop and thread end; does not wait for it."""
+        self.loop.call_soon_threadsafe(self._end_with, work)
+
+    def _end_with(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._last = self.loop.create_task(work())
+        self._last.add_done_callback(lambda _: self.loop.stop())
 
     def stop(self) -> None:
         """Ends loop and thread, and waits for it a moment."""

@@ -286,9 +286,10 @@ class TicketBroker:
         warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
         thread = self._thread
         try:
-            cluster.loop.call_soon_threadsafe(cluster.leave)
             if thread is not None:
-                cluster.loop.call_soon_threadsafe(cluster.loop.stop)
+                thread.end_with(cluster.close)
+            else:
+                cluster.loop.call_soon_threadsafe(cluster.leave)
         except RuntimeError:
             pass  # its loop is closed
 

@@ -454,9 +454,7 @@ class Cluster:
         dialled = [connection.session for connection in self.connections if connection.session is not None]
         tasks = [task for task in (connection.stop() for connection in self.connections) if task is not None]
         sessions = list(self._sessions)
-        for session in sessions:
-            session.close("closed", "the broker was closed", flush=True)
-        self.errands.stop()
+        self._end_sessions("the broker was closed")
         if tasks:
             await asyncio.wait(tasks)
         # A loop that is closed right after this must not find transports in the middle of their farewell.
@@ -471,9 +469,16 @@ class Cluster:
         self._alarm.stop()
         for connection in self.connections:
             connection.stop()
-        for session in list(self._sessions):
-            session.close("closed", "the broker was left", flush=True)
+        self._end_sessions("the broker was left")
+
+    def _end_sessions(self, why: str) -> None:
+        sessions = list(self._sessions)
+        for session in sessions:
+            # Queued in this turn of the loop: there may be no other one to write it in.
+            session.flush()
         self.errands.stop()
+        for session in sessions:
+            session.close("closed", why, flush=True)
 
     def fork_child(self) -> None:
         """Closes this process's copies of the sockets and touches nothing else: all of it is the parent's."""

@@ -124,7 +124,6 @@ class Connection:
         cluster = self._cluster
         sock = await self._connect()
         session = cluster.new_session(self.address)
-        cluster.sockets.add(sock)
         secured = cluster.tls is not None
         try:
             async with asyncio.timeout(_STEP_S):
@@ -166,6 +165,8 @@ class Connection:
         family, address = target
         # The protocol is named, or asyncio would not take it for TCP and leave Nagle's algorithm on.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sockets = self._cluster.sockets
+        sockets.add(sock)
         try:
             sock.setblocking(False)
             await self._cluster.loop.sock_connect(sock, address)
@@ -173,6 +174,7 @@ class Connection:
                 # The kernel gave us the very port that we dialled: nobody listens there.
                 raise ConnectionRefusedError("connected to itself")  # noqa: TRY301
         except BaseException:
+            sockets.discard(sock)
             sock.close()
             raise
         return sock

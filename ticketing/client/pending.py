@@ -45,6 +45,11 @@ class Pending:
         """By token, in the order in which they were sent: with the moment before that, and the lease."""
         self._gave_up: dict[Ident, None] = {}
 
+    @property
+    def awaits(self) -> bool:
+        """Whether anything may still be answered, given up or not."""
+        return bool(self._open or self._extensions or self._gave_up)
+
     def sending(self, errand: Errand, now: int) -> bool:
         """Takes an errand that is about to be sent; False where it is not to be, as the same is under way."""
         if isinstance(errand, Extension):

@@ -150,8 +150,10 @@ class Errands:
     async def drained(self) -> None:
         """Returns when nothing is open; errands that are taken meanwhile count."""
         while self._open:
-            self._idle = self._cluster.loop.create_future()
-            await self._idle
+            if self._idle is None or self._idle.done():
+                self._idle = self._cluster.loop.create_future()
+            # Shared: one who waits no longer must not end it for the others.
+            await asyncio.shield(self._idle)
 
     async def settled(self, timeout_s: float) -> bool:
         """Whether all errands that are open now are answered within the timeout."""

@@ -280,9 +280,10 @@ class Session(asyncio.BufferedProtocol):
     def _schedule_flush(self) -> None:
         if not self._flush_due and self._queue:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what is queued, as far as there is room."""
         self._flush_due = False
         self.turn_ns = 0
         while self._queue and not self._paused and self.end is None:
@@ -497,7 +498,7 @@ class Session(asyncio.BufferedProtocol):
     def close(self, kind: str, detail: str, *, flush: bool = False) -> None:
         """Ends the session. All that was sent and not answered has no answer from here on.
 
-        With `flush` the transport may still write what it holds.
+        With `flush` the transport may still write what it holds, and the server read it.
         """
         if self.end is not None:
             return
@@ -506,10 +507,11 @@ class Session(asyncio.BufferedProtocol):
         self._alarm.stop()
         queue, self._queue = self._queue, []
         acquires, self._acquires = self._acquires, {}
+        awaited = bool(acquires) or self._pending.awaits
         unsent = [item for item in queue if isinstance(item, Acquire) and item.state == QUEUED]
         errands = [item for item in queue if isinstance(item, Errand)]
         errands += self._pending.drain()
-        self._drop_transport(flush)
+        self._drop_transport(flush, awaited)
         if not self.ended.done():
             self.ended.set_result(end)
         # Those whose callers are gone have a cancel under way, which comes back below.
@@ -523,12 +525,17 @@ class Session(asyncio.BufferedProtocol):
             errand.fatal = False
             self._errands.back(errand)
 
-    def _drop_transport(self, flush: bool) -> None:
+    def _drop_transport(self, flush: bool, awaited: bool) -> None:
         transport, self._transport = self._transport, None
-        if transport is None:
+        # A transport of a closed loop can do nothing any more.
+        if transport is None or self._loop.is_closed():
             return
         if flush:
-            transport.close()
+            if awaited and transport.can_write_eof() and not transport.is_closing():
+                # The server's to close: a socket closed with an answer unread takes what is not read over there along.
+                transport.write_eof()
+            else:
+                transport.close()
             # A peer that does not read must not keep the connection.
             self._loop.call_later(FLUSH_S, transport.abort)
         else:
