@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import logging
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -13,7 +16,7 @@ from tests.client.conftest import MakeBroker, MakeServer
 from tests.client.scripted import Time, turns
 from tests.client.test_bridge import Serving
 from tests.client.test_release import held
-from ticketing.client import Ticket, TicketBroker
+from ticketing.client import Ticket, TicketBroker, TicketError, TicketErrorKind, bridge
 from ticketing.protocol import frames
 
 KEYS = [f"key-{number}" for number in range(6)]
@@ -108,3 +111,113 @@ async def test_a_close_that_is_cancelled_ends_all_at_once_and_the_other_one_with
         await closing[0]
     await turns()
     assert not server.open_sessions
+
+
+def test_tasks_that_are_cancelled_with_their_loop_give_back_what_they_hold(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker is nobody's to close: `asyncio.run` cancels its connections in any order with those who hold."""
+    brokers = []
+
+    async def hold(broker: TicketBroker, key: str, held: asyncio.Event) -> None:
+        async with await broker.acquire(key, 5, 30, 0):
+            held.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        broker = TicketBroker([serving.address])
+        brokers.append(broker)
+        events = [asyncio.Event() for _ in KEYS]
+        pairs = zip(KEYS, events, strict=True)
+        holding = [asyncio.ensure_future(hold(broker, key, event)) for key, event in pairs]
+        await asyncio.gather(*(event.wait() for event in events))
+        assert not any(call.done() for call in holding)
+
+    with caplog.at_level(logging.ERROR, "asyncio"):
+        asyncio.run(work())
+        brokers.clear()
+        gc.collect()
+    assert not caplog.records
+    serving.wait_until(lambda: not serving.server.sessions)
+    assert nothing_is_held(serving)
+
+
+async def test_a_close_on_another_loop_ends_the_broker_s_thread_though_it_is_cancelled(
+    serving: Serving,
+) -> None:
+    before = set(threading.enumerate())
+    broker = TicketBroker([serving.address])
+    ticket = await asyncio.to_thread(broker.acquire_sync, "key-0", 5, 30, 0)
+    (thread,) = [t for t in set(threading.enumerate()) - before if t.name == "ticketing-loop"]
+    for session in serving.server.sessions:
+        session.mute = True
+    ticket.close()
+    closing = asyncio.ensure_future(broker.aclose())
+    await turns()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+async def test_a_socket_is_known_to_a_fork_before_it_is_connected(new_server: MakeServer) -> None:
+    server = await new_server()
+    loop = asyncio.get_running_loop()
+    connect = loop.sock_connect
+    known: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def watched(sock: object, address: object) -> None:
+            cluster = broker._cluster
+            assert cluster is not None
+            known.append(sock in cluster.sockets)
+            await connect(sock, address)  # type: ignore[arg-type]
+
+        patch.setattr(loop, "sock_connect", watched)
+        async with TicketBroker([server.address]) as broker:
+            assert await broker.wait_ready(5)
+    assert known
+    assert all(known)
+
+
+def test_a_thread_does_not_wait_for_a_loop_that_nobody_runs(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "_POLL_S", 0.01)
+    loop = asyncio.new_event_loop()
+    with contextlib.closing(loop):
+        broker = TicketBroker([serving.address])
+        loop.run_until_complete(broker.wait_ready(5))
+        call: bridge.Call[bool] = bridge.Call(loop, lambda: broker.wait_ready(5), None)
+        with pytest.raises(TicketError, match="stopped running; nothing was sent") as caught:
+            call.wait()
+        assert caught.value.kind == TicketErrorKind.CLOSED
+        loop.run_until_complete(broker.aclose())
+
+
+def test_a_release_on_a_new_loop_is_answered_though_one_was_left_in_the_old(serving: Serving) -> None:
+    def work() -> None:
+        broker = TicketBroker([serving.address])
+        old = asyncio.new_event_loop()
+        ticket = old.run_until_complete(broker.acquire("key-0", 5, 30, 0))
+        for session in serving.server.sessions:
+            session.mute = True
+        left = old.create_task(ticket.release())
+        old.run_until_complete(asyncio.sleep(0))
+        assert not left.done()
+        left._log_destroy_pending = False  # type: ignore[attr-defined]
+        old.close()
+
+        async def again() -> None:
+            async with asyncio.timeout(5):
+                await ticket.release()
+            await broker.aclose()
+
+        asyncio.run(again())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        work()  # its first loop leaves sockets behind
+        gc.collect()
+    assert nothing_is_held(serving)

@@ -18,6 +18,8 @@ from ticketing.client.errors import IndeterminateCancelledError, TicketError, Ti
 T = TypeVar("T")
 
 _POLL_S = 1.0
+_STOPPED_POLLS = 5
+"""Looks in a row that find the other loop not running: nobody may ever run it again, and a wait would have no end."""
 _VERDICT_S = 1.0
 """How long a cancelled call waits to hear from the other loop what became of it."""
 
@@ -133,8 +135,16 @@ class Call(Generic[T]):
             # It arrived while its caller was leaving. Where `_done` has yet to run, that sees to it.
             self._unwanted(self.outcome.result())
 
+    def _stopped(self) -> TicketError:
+        text = "the broker's event loop has stopped running"
+        if self._task is None:
+            return TicketError(TicketErrorKind.CLOSED, f"{text}; nothing was sent")
+        text = f"{text}; what was sent has no answer, and is given back if it runs again"
+        return TicketError(TicketErrorKind.INDETERMINATE, text)
+
     def wait(self) -> T:
         """Blocks until the outcome is there. Left by an exception (Ctrl-C), it counts as cancelled."""
+        stopped = 0
         try:
             while True:
                 try:
@@ -144,6 +154,9 @@ class Call(Generic[T]):
                         raise
                     if self._loop.is_closed():
                         raise _closed() from None
+                    stopped = 0 if self._loop.is_running() else stopped + 1
+                    if stopped >= _STOPPED_POLLS:
+                        raise self._stopped() from None
         except BaseException:
             if not self.outcome.done() or self.outcome.exception() is None:
                 self.abandon()

@@ -232,14 +232,16 @@ class TicketBroker:
         cluster = self._closing()
         if cluster is None:
             return
-        if cluster.loop is asyncio.get_running_loop():
-            await cluster.close()
-        elif cluster.loop.is_running():
-            await hop(cluster.loop, cluster.close, None)
-        else:
-            cluster.leave()
-        if self._thread is not None:
-            self._thread.stop()
+        try:
+            if cluster.loop is asyncio.get_running_loop():
+                await cluster.close()
+            elif cluster.loop.is_running():
+                await hop(cluster.loop, cluster.close, None)
+            else:
+                cluster.leave()
+        finally:
+            if self._thread is not None:
+                self._thread.stop()
 
     def close(self) -> None:
         """`aclose` for a thread without a loop."""
@@ -247,13 +249,14 @@ class TicketBroker:
         if cluster is not None and _running_loop() is cluster.loop:
             raise _own_loop()
         cluster = self._closing()
-        if cluster is not None:
-            if cluster.loop.is_running():
+        try:
+            if cluster is not None and cluster.loop.is_running():
                 Call(cluster.loop, cluster.close, None).wait()
-            else:
+            elif cluster is not None:
                 cluster.leave()
-        if self._thread is not None:
-            self._thread.stop()
+        finally:
+            if self._thread is not None:
+                self._thread.stop()
 
     def _closing(self) -> Cluster | None:
         with self._lock:

@@ -7,11 +7,13 @@ counts, and a `V` takes one back. Acquires that no session can take wait here, u
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
 import socket
 import ssl
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from ticketing.client.alarm import NEVER, Alarm
@@ -94,6 +96,9 @@ class Cluster:
         self._waiting: dict[Acquire, None] = {}
         self._alarm = Alarm(loop, self.clock, self._look)
         self._ready: list[asyncio.Future[None]] = []
+        self._guard: AsyncGenerator[None, None] | None = None
+        self._ended = False
+        """Nothing of it is left: no task, no transport."""
         addresses = settings.addresses
         if len(addresses) == 1:
             # One socket may drop without anybody noticing.
@@ -103,9 +108,23 @@ class Cluster:
         ]
 
     def start(self) -> None:
-        """Begins to dial all addresses."""
+        """Begins to dial all addresses. To be called on the loop."""
+        self._guard = self._until_the_loop_ends()
+        with contextlib.suppress(StopIteration):
+            self._guard.__anext__().send(None)  # from now on the loop knows it
         for connection in self.connections:
             connection.start()
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        """Is closed by the loop behind all of its tasks, as `asyncio.run` does it. A release that comes then, of a task
+        that was cancelled, may have bound this cluster when those to be cancelled had been counted.
+        """
+        try:
+            yield
+        finally:
+            if not self._ended:
+                self.shut()
+                await self._end()
 
     @property
     def usable(self) -> bool:
@@ -427,6 +446,8 @@ class Cluster:
             self.logger.warning("closing with %d errands unanswered", len(self.errands))
         finally:
             await self._end()
+            if self._guard is not None:
+                await self._guard.aclose()
 
     def shut(self) -> None:
         """Takes nothing new: what was not sent is over, what was is cancelled."""
@@ -462,6 +483,7 @@ class Cluster:
         open_still = [session.gone for session in sessions if session.gone is not None]
         if open_still:
             await asyncio.wait(open_still, timeout=2 * FLUSH_S)
+        self._ended = True
 
     def leave(self) -> None:
         """Ends everything without waiting: the loop is going away, or nobody is there any more."""

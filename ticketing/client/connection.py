@@ -99,11 +99,12 @@ class Connection:
                     return
                 await asyncio.sleep(pause)
         finally:
-            if self.session is not None:
-                self.session.close("closed", "the broker was closed", flush=True)
-            if not self._stopping:
-                # Cancelled by somebody else, as `asyncio.run` does at its end.
-                cluster.leave()
+            if not cluster.loop.is_closed():
+                if self.session is not None:
+                    self.session.close("closed", "the broker was closed", flush=True)
+                if not self._stopping:
+                    # Cancelled by somebody else, as `asyncio.run` does at its end.
+                    cluster.leave()
 
     async def _live(self) -> End:
         """One try, and the session that comes of it. Returns why there is none (any more)."""

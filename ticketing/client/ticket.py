@@ -226,10 +226,10 @@ class Ticket:
     def _begin_release(self, cluster: Cluster) -> asyncio.Future[int]:
         """Sees to it that a release is under way, and returns what its outcome will be told to."""
         future: asyncio.Future[int] = cluster.loop.create_future()
-        if self._release_waiters is None:
-            self._release_waiters = [future]
-        else:
-            self._release_waiters.append(future)
+        waiters = self._release_waiters or []
+        # Of a loop that was closed while it waited there is nobody left to be told.
+        self._release_waiters = [waiter for waiter in waiters if not waiter.get_loop().is_closed()]
+        self._release_waiters.append(future)
         if self._errand is not None and self._cluster is cluster:
             return future
         if self._auto is not None:
