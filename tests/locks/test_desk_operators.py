@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.locks.desk_bench import OWNER, Bench, S, clients
 from ticketing.locks.commands import Revoke, Turn
-from ticketing.locks.desk import LOST
+from ticketing.locks.desk import LOST, DeskLimits
 from ticketing.locks.table import NO_EFFECT
 
 
@@ -36,6 +36,24 @@ def test_a_revocation_of_what_holds_no_more_has_no_effect_and_nobody_is_granted_
     bench.turn()
     assert outcomes == [NO_EFFECT]
     assert bench.holder == 1
+
+
+def test_a_free_key_is_within_the_bound_on_keys_though_a_revocation_of_it_is_under_way() -> None:
+    bench = Bench(DeskLimits(keys=2))
+    a, b = clients("ab")
+    first = bench.hold(a, 1, b"one")
+    bench.hold(a, 2, b"two")
+    outcomes = revoke(bench, 5)
+    bench.ask(b, 3)
+    assert (bench.said(b), bench.desk.counters["busy_keys"]) == (["B3"], 1)
+    bench.release(a, first, b"one")
+    bench.turn()
+    assert outcomes == [NO_EFFECT]
+    revoke(bench, 5, "another")
+    bench.ask(b, 4)  # there is room for one key, and this is it
+    bench.turn()
+    assert [said[0] for said in bench.said(b)] == ["A"]
+    assert len(bench.table.held) == 2
 
 
 def test_a_revocation_repeated_under_its_id_puts_the_head_back_in_its_place() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sim.world import MS, S, Violation
-from ticketing.locks.keystate import GRANT, REVOKE, Ask, KeyState
+from ticketing.locks.keystate import GRANT, Ask, KeyState
 from ticketing.locks.session import DeskSession
 from ticketing.locks.waiting import Waiter
 from ticketing.node.lead import Lead
@@ -59,7 +59,6 @@ class Owed:
         "_lead",
         "_looked_ns",
         "_rate_ns",
-        "_revoked",
         "_seen_ns",
         "_taken_over",
         "_unreceived",
@@ -75,8 +74,6 @@ class Owed:
         self._rate_ns: int | None = None
         self._seen_ns = 0
         self._looked_ns = 0
-        self._revoked: dict[bytes, None] = {}
-        """What an operator revokes is outside the bounds, as is whoever comes behind it (spec 4)."""
         self._taken_over = 0
 
     def before_applying(self, lead: Lead) -> None:
@@ -94,7 +91,6 @@ class Owed:
             self._taken_over = lead.desk.counters["taken_over"]
             self._debts.clear()
             self._unreceived.clear()
-            self._revoked.clear()
             self._able_ns = self._rate_ns = None
         self._check_bounds(process, lead)
         desk = lead.desk
@@ -136,11 +132,9 @@ class Owed:
         held = desk._held
         for key, state in desk._states.items():
             waiting += state.waiting + (state.once is not None)
-            if state.ask is not None and state.ask.kind == REVOKE:
-                self._revoked[key] = None
             # One that was only asked about, to release, extend or revoke it, is none that anybody wants to have.
             wanted = state.waiting or state.once is not None or state.next is not None
-            free += bool(wanted) and key not in held and key not in self._revoked
+            free += bool(wanted) and key not in held
             if state.waiting > longest:
                 longest = state.waiting
         busiest = max((seat.count for seat in desk._waiters._seats.values()), default=0)

@@ -66,7 +66,9 @@ class Requests(Turns):
             return
         state = self._states.get(key)
         held = self._held.get(key)
-        if state is not None or held is not None:
+        if held is None and state is not None and self._only_asked_about(state) and self._is_over_keys():
+            self._refuse(session, owner, key, "busy_keys")
+        elif state is not None or held is not None:
             # A queue behind a holder shares its key object: as many bytes less where a waiter is alone on its key.
             self._admit_contended(waiter, key if held is None else held.key, state, held, now_ns)
         elif len(self._held) + self._free_states >= self._limits.keys:
@@ -83,6 +85,14 @@ class Requests(Turns):
             self._queue(waiter, key, None, free=True, mark=GRANT_KEPT)
         else:
             self._refuse(session, owner, key, "busy_clock")
+
+    def _only_asked_about(self, state: KeyState) -> bool:
+        """Whether nobody has, or waits for, this free key: an operator's revocation of it is under way."""
+        return state.first is None and state.once is None and state.next is None
+
+    def _is_over_keys(self) -> bool:
+        """Whether there are more keys than may be, for such as are only asked about: those cannot be refused."""
+        return len(self._held) + self._free_states > self._limits.keys
 
     def _admit_contended(
         self, waiter: Waiter, key: bytes, state: KeyState | None, held: Held | None, now_ns: int
