@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from ticketing.cli.local_nodes import LOG, _open_log
 from ticketing.cli.main import main
 from ticketing.config.authority_files import add_next
 from ticketing.config.certificate_files import renew
 from ticketing.config.cluster_folder import plan_cluster, write_cluster
 from ticketing.config.edit import replace_file, set_values
 from ticketing.config.load import load_node
+from ticketing.config.owners import give_all_to_owner, give_folder_to_owner, give_to_owner
 from ticketing.config.problems import ConfigError
 from ticketing.config.replacement_folder import prepare, settle
 from ticketing.config.secret_files import read_secrets, with_secret, write_changes
@@ -91,6 +93,32 @@ def test_a_replacement_that_root_prepares_is_the_nodes_users(cluster: Path) -> N
     assert as_user(NODE_USER, lambda: load_node(made.folder)) == "done"
     settle(cluster, "node-2", made.folder, running=False)
     assert foreign(cluster) == []
+
+
+def test_root_gives_nothing_away_that_a_link_of_the_nodes_user_leads_to(cluster: Path, home: Path) -> None:
+    secret = home / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    log, node = cluster / "node-1" / LOG, cluster / "node-1"
+    log.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic"):
+        _open_log(node)
+    log.unlink()
+    os.link(secret, log)
+    descriptor = os.open(log, os.O_RDONLY)
+    with pytest.raises(OSError, match="another name"):
+        give_to_owner(descriptor, node)
+    os.close(descriptor)
+    (cluster / "link").symlink_to(home)
+    for give in (give_folder_to_owner, give_all_to_owner):
+        with pytest.raises(OSError, match=r".+"):
+            give(cluster / "link", node)
+    with pytest.raises(OSError, match="put in its place"):
+        give_all_to_owner(cluster / "node-2", node)  # it is not what root has made
+    assert secret.stat().st_uid == home.stat().st_uid == 0
+    log.unlink()
+    os.close(_open_log(node))
+    assert log.stat().st_uid == NODE_USER
 
 
 def test_root_that_runs_a_node_of_another_user_is_warned(

@@ -13,7 +13,7 @@ from typing import Any
 from ticketing.cli.errors import CommandFailed, warn
 from ticketing.config.layout import NODE_FILE, STATE_FOLDER
 from ticketing.config.load import load_node
-from ticketing.config.owners import give_to_owner, strangers_warning
+from ticketing.config.owners import give_to_owner, is_strangers, strangers_warning
 from ticketing.config.replacement_folder import default_folder
 from ticketing.server.files import running_pid
 
@@ -52,9 +52,8 @@ def start_detached(folder: Path) -> int:
         warn(strange)
     read, write = os.pipe()
     try:
-        log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log = _open_log(folder)
         try:
-            give_to_owner(log, folder)
             pid = _spawn(folder / NODE_FILE, log, write)
         finally:
             os.close(log)
@@ -80,6 +79,17 @@ def start_detached(folder: Path) -> int:
             hint=f"its log is {folder / LOG}",
         )
     return pid
+
+
+def _open_log(folder: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+    try:
+        log = os.open(folder / LOG, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        # A link in a folder of his would have root write to whatever its user likes.
+        return os.open(folder / LOG, flags | (os.O_NOFOLLOW if is_strangers(folder) else os.O_CREAT), 0o600)
+    give_to_owner(log, folder)
+    return log
 
 
 def _spawn(file: Path, log: int, ready: int) -> int:

@@ -122,6 +122,8 @@ class Cluster:
         try:
             yield
         finally:
+            # The loop closes all generators together: one of the user's may be what closes us at this moment.
+            self._guard = None
             if not self._ended:
                 self.shut()
                 await self._end()

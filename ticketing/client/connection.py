@@ -101,6 +101,7 @@ class Connection:
         finally:
             if not cluster.loop.is_closed():
                 if self.session is not None:
+                    self.session.flush()  # what was given back in this turn
                     self.session.close("closed", "the broker was closed", flush=True)
                 if not self._stopping:
                     # Cancelled by somebody else, as `asyncio.run` does at its end.

@@ -533,7 +533,10 @@ class Session(asyncio.BufferedProtocol):
         if flush:
             if awaited and transport.can_write_eof() and not transport.is_closing():
                 # The server's to close: a socket closed with an answer unread takes what is not read over there along.
-                transport.write_eof()
+                try:
+                    transport.write_eof()
+                except OSError:  # reset, which the loop has yet to tell us
+                    transport.abort()
             else:
                 transport.close()
             # A peer that does not read must not keep the connection.

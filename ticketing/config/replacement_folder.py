@@ -35,7 +35,7 @@ from ticketing.config.layout import (
 )
 from ticketing.config.load import LoadedNode, load_node
 from ticketing.config.node_folder import node_files
-from ticketing.config.owners import give_to_owner
+from ticketing.config.owners import give_all_to_owner, give_folder_to_owner
 from ticketing.config.problems import ConfigError, Problem, half_way, wrong
 from ticketing.config.reader import reason
 from ticketing.node.settings import OperatorCommand, Place
@@ -95,7 +95,7 @@ def prepare(
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
             _write(draft, cluster, source, loaded, own, moved, command)
-            _give_all(draft, source.parent)
+            give_all_to_owner(draft, source.parent)
             draft.rename(target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -273,15 +273,7 @@ def _make_beside(folder: Path, cluster: Path) -> None:
     """A folder that goes with the nodes' own."""
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        give_to_owner(folder, cluster)
-
-
-def _give_all(folder: Path, of: Path) -> None:
-    """From the leaves up: until all is done nobody else gets in."""
-    for home, folders, files in os.walk(folder, topdown=False):
-        for name in (*folders, *files):
-            give_to_owner(Path(home, name), of)
-    give_to_owner(folder, of)
+        give_folder_to_owner(folder, cluster)
 
 
 def settle(cluster: Path, place: str, prepared: Path, *, running: bool) -> Path | None:
