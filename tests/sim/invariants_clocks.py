@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.world import MS, PPB, S, Violation
 from ticketing.raft.core import Raft
-from ticketing.raft.types import Member
+from ticketing.raft.types import Configuration, Member
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -28,11 +28,10 @@ class Clocks:
         self._processes = processes
         self._delta_ns = delta_ns
 
-    def check_grant(self, process: Process, raft: Raft) -> None:
-        """This leader has just appended a grant."""
+    def check_grant(self, process: Process, configuration: Configuration) -> None:
+        """This leader has just appended a grant, which was decided under that configuration."""
         if process.node.settings.standalone:
             return
-        configuration = raft.configuration
         for voters in (configuration.voters, configuration.outgoing):
             if voters and sum(self._counts(process, voter) for voter in voters) * 2 <= len(voters):
                 raise Violation("no grant while the clocks are unproven", f"{process.name} grants")
