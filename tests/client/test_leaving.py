@@ -221,3 +221,28 @@ def test_a_release_on_a_new_loop_is_answered_though_one_was_left_in_the_old(serv
         work()  # its first loop leaves sockets behind
         gc.collect()
     assert nothing_is_held(serving)
+
+
+async def test_a_session_that_is_reset_while_it_ends_is_over_all_the_same(
+    new_server: MakeServer, new_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loop has yet to hear of the reset, and shutting the socket down fails."""
+    server = await new_server()
+    broker = new_broker(server)
+    ticket = await held(server, broker)
+    ticket.close()
+    await server.next(frames.RELEASE)
+    cluster = broker._cluster
+    assert cluster is not None
+    sessions = list(cluster._sessions)
+
+    def fails() -> None:
+        raise OSError(107, "not connected")
+
+    for session in sessions:
+        monkeypatch.setattr(session._transport, "write_eof", fails)
+    cluster.leave()
+    assert sessions
+    assert all(session.ended.done() for session in sessions)
+    await turns()
+    assert not server.open_sessions
