@@ -315,14 +315,14 @@ class Invariants:
                 "log matching", f"{process.name} begins behind {index} with {configuration}, not {known}"
             )
 
-    def _configuration_of_gate(self, process: Process, raft: Raft, domain: Domain) -> Configuration:
-        """The one by which the gate was judged: it is looked at once a turn, before a change is appended in it."""
+    def _configurations_of_gate(self, process: Process, raft: Raft, domain: Domain) -> list[Configuration]:
+        """Those by which the gate may have been judged: once a turn, before or after a change is appended in it."""
         replica, index = raft._replica, raft.configuration_index
         if index <= replica.log.base_index:
-            return raft.configuration
+            return [raft.configuration]
         appended_ns = domain.appended_ns.get((index, replica.log.term_at(index)))
         fresh = appended_ns is None or appended_ns >= process.clock.true_ns(process.decided_from_ns)
-        return replica.configurations.at(index - 1) if fresh else raft.configuration
+        return [raft.configuration, *([replica.configurations.at(index - 1)] if fresh else [])]
 
     def _check_proposed(self, process: Process, raft: Raft, domain: Domain, entry: Entry) -> None:
         """A leader has just appended these commands."""
@@ -334,7 +334,7 @@ class Invariants:
         if grants:
             self.grants += len(grants)
             self._proposed.update((command.owner, None) for command in grants)
-            self._clocks.check_grant(process, self._configuration_of_gate(process, raft, domain))
+            self._clocks.check_grant(process, self._configurations_of_gate(process, raft, domain))
             if domain is not next(reversed(self.domains.values())):
                 raise Violation("one domain", f"{process.name} grants although a newer domain has formed")
         if any(isinstance(command, Turn) and command.renewal != ANY_RENEWAL for command in commands):

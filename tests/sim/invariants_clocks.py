@@ -6,7 +6,7 @@ at another rate; no expiry while that is proved of the leader's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tests.sim.world import MS, PPB, S, Violation
@@ -28,13 +28,19 @@ class Clocks:
         self._processes = processes
         self._delta_ns = delta_ns
 
-    def check_grant(self, process: Process, configuration: Configuration) -> None:
-        """This leader has just appended a grant, which was decided under that configuration."""
+    def check_grant(self, process: Process, configurations: Sequence[Configuration]) -> None:
+        """This leader has just appended a grant, which was decided under one of these configurations."""
         if process.node.settings.standalone:
             return
-        for voters in (configuration.voters, configuration.outgoing):
-            if voters and sum(self._counts(process, voter) for voter in voters) * 2 <= len(voters):
-                raise Violation("no grant while the clocks are unproven", f"{process.name} grants")
+        if not any(self._is_proved(process, configuration) for configuration in configurations):
+            raise Violation("no grant while the clocks are unproven", f"{process.name} grants")
+
+    def _is_proved(self, process: Process, configuration: Configuration) -> bool:
+        return all(
+            sum(self._counts(process, voter) for voter in voters) * 2 > len(voters)
+            for voters in (configuration.voters, configuration.outgoing)
+            if voters
+        )
 
     def check_expiry(self, process: Process, raft: Raft) -> None:
         """This leader has just appended the end of a lease that is over by its own clock."""
