@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import serialization
 
 from ticketing.config.certificate_files import load_certificates, signed_by, signing_authority
 from ticketing.config.certificates import make_authority
-from ticketing.config.edit import replace_file
+from ticketing.config.edit import replace_file, replace_files
 from ticketing.config.layout import AUTHORITY_FOLDER
 from ticketing.config.load import LoadedNode
-from ticketing.config.problems import ConfigError, half_way, wrong
+from ticketing.config.problems import wrong
 from ticketing.server.loaded import fingerprint
 
 NEXT_CERTIFICATE, NEXT_KEY = "next.pem", "next.key"
@@ -112,11 +112,4 @@ def _write_all(files: Iterable[Path], wanted: Sequence[x509.Certificate]) -> lis
     """Those that held others than these, in whatever order."""
     different = [file for file in files if set(load_certificates(file)) != set(wanted)]
     content = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in wanted)
-    changed: list[Path] = []
-    for file in different:
-        try:
-            replace_file(file, content)
-        except ConfigError as error:
-            raise half_way(error, [str(done) for done in changed]) from None
-        changed.append(file)
-    return changed
+    return replace_files(dict.fromkeys(different, content))

@@ -11,12 +11,13 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ticketing.config.lines import find_lines
 from ticketing.config.owners import keep_owner
-from ticketing.config.problems import wrong
+from ticketing.config.problems import ConfigError, half_way, wrong
 from ticketing.config.reader import read_toml, reason
 
 Scalar = str | int | bool
@@ -122,3 +123,15 @@ def _set(data: dict[str, Any], key: str, value: Scalar | list[str]) -> None:
         if number:
             place = place[int(number) - 1]
     place[name[0]] = copy.copy(value)
+
+
+def replace_files(wanted: Mapping[Path, bytes]) -> list[Path]:
+    """One after another; those that were written. `ConfigError` at the first that cannot be, with those before it."""
+    written: list[Path] = []
+    for file, content in wanted.items():
+        try:
+            replace_file(file, content)
+        except ConfigError as error:
+            raise half_way(error, [str(done) for done in written]) from None
+        written.append(file)
+    return written

@@ -23,7 +23,7 @@ from ticketing.config.addresses import (
 )
 from ticketing.config.client_file import read_admin_file, read_client_file
 from ticketing.config.cluster_folder import certificate_hosts, make_folder, write_secret
-from ticketing.config.edit import Scalar, edited, replace_file, set_values
+from ticketing.config.edit import Scalar, edited, replace_files, set_values
 from ticketing.config.layout import (
     ADMIN_FILE,
     CLIENT_FILE,
@@ -36,7 +36,7 @@ from ticketing.config.layout import (
 from ticketing.config.load import LoadedNode, load_node
 from ticketing.config.node_folder import node_files
 from ticketing.config.owners import give_all_to_owner, give_folder_to_owner
-from ticketing.config.problems import ConfigError, Problem, half_way, wrong
+from ticketing.config.problems import ConfigError, Problem, wrong
 from ticketing.config.reader import reason
 from ticketing.node.settings import OperatorCommand, Place
 from ticketing.node.state_files import RECORD
@@ -133,14 +133,7 @@ def announce_move(cluster: Path, place: Place) -> list[Path]:
                     f"cluster.nodes[{number}].{name}": getattr(place, name) for name in names
                 }
                 wanted[file] = edited(file, values)
-    changed: list[Path] = []
-    for file, content in wanted.items():
-        try:
-            replace_file(file, content)
-        except ConfigError as error:
-            raise half_way(error, [str(done) for done in changed]) from None
-        changed.append(file)
-    return changed
+    return replace_files(wanted)
 
 
 def announce_to_clients(cluster: Path, old: Place, new: Place) -> list[Path]:
