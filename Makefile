@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/ticketing demo
 
+# Two processes: most of the tests wait for others. All that start nodes on loopback are one's (tests/conftest.py).
 test: $(STAMP)
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q --numprocesses 2 --dist loadgroup
 
 # The Rust library, where Cargo is installed. See docs/rust.md. CONFORMANCE=no leaves the list to `make test`, which
 # plays it against every library whose driver is built.

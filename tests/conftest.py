@@ -9,6 +9,28 @@ from pathlib import Path
 
 import pytest
 
+_HERE = Path(__file__).parent
+_WITHOUT_LOOPBACK = (
+    "chaos/",
+    "locks/",
+    "mutants/",
+    "node/",
+    "operations/test_runbook.py",
+    "protocol/",
+    "raft/",
+    "sim/",
+)
+"""Tests that share no port with others: without sockets, or on namespaces of their own."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where two processes share the tests, one of them has all that take ports of loopback: no two choose the same."""
+    for item in items:
+        file = item.path.relative_to(_HERE).as_posix()
+        group = file if file.startswith(_WITHOUT_LOOPBACK) else "loopback"
+        item.add_marker(pytest.mark.xdist_group(group))
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _bytecode_for_children() -> Iterator[None]:

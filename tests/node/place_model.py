@@ -51,6 +51,8 @@ class Process:
         self.heard_ns = 0
         self.match = 0
         self.given_up = False
+        self.hangs = False
+        """Its links are up and it says nothing."""
         self.applies = True
         """Whether it applies what it is sent (a new voter may take its time)."""
         self.report = AppliedReport()
@@ -86,6 +88,8 @@ class Places:
         self._told_ns: dict[Member, int] = {}
         self.leader = founders[0].member
         self.begin_lead(founders[0].member)
+        # All have answered it.
+        self.since_ns -= 1
 
     # --- the leader
 
@@ -179,7 +183,7 @@ class Places:
     def _follow(self) -> None:
         for member in self.configuration.members():
             p = self.processes.setdefault(member, Process(member))
-            if not p.alive or not p.linked or member == self.leader:
+            if not p.alive or not p.linked or p.hangs or member == self.leader:
                 continue
             p.heard_ns = self.now
             learner = member in self.configuration.learners

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from tests.node.fake_shell import Cluster, FakeLink, Machine, formed
-from ticketing.node.link import PeerKind
-from ticketing.node.membership_messages import JoinAnswer, Verdict, encode
+from ticketing.node.link import PeerKind, encode_frame
+from ticketing.node.membership_messages import DialMe, JoinAnswer, Verdict, encode
+from ticketing.node.replacement import Replacement
 from ticketing.node.settings import OperatorCommand, S
 from ticketing.raft.types import MS
 
@@ -114,6 +115,49 @@ def test_a_place_moves_to_a_host_that_another_place_has_left() -> None:
     )
     assert leader is cluster.leader
     assert new.place.peer == first.place.peer
+
+
+def test_a_voter_that_slept_while_a_place_moved_votes_for_it_though_nobody_is_left_to_tell_it_where(
+    certify: Certify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader waits for whoever is not heard from; however little it waits, no majority may be unable to elect."""
+    monkeypatch.setattr(Replacement, "_another_is_missing", lambda *_: None)
+    cluster = formed()
+    teller, (moving, asleep) = cluster.leader, cluster.followers
+    place = moving.place.name
+    for machine in cluster.machines:
+        certify(machine, (machine.place.name,))
+    asleep.pause()
+    asleep.cut = True
+    new = moved(cluster, place, "new")
+    certify(new, ("new", place))
+    new.start()
+    cluster.world.until(lambda: moving.stopped is not None)
+    teller.kill()
+    asleep.cut = False
+    asleep.resume()
+    cluster.world.until(lambda: new.up.lead is not None and new.up.lead.serving)
+    assert asleep.up.traffic.addresses_of(place) == [moving.place.peer, new.place.peer]
+
+
+def test_who_is_to_be_dialled_says_so_at_an_address_that_it_has_a_certificate_for(certify: Certify) -> None:
+    cluster = formed()
+    leader, follower = cluster.leader, cluster.followers[0]
+    place, incarnation = follower.place.name, follower.up.incarnation
+    certify(follower, (place,))
+    link = next(link for link in leader.links if link.inbound and link.logic.peer.place == place)
+
+    def dials_after(address: str, incarnation: int = incarnation) -> bool:
+        said = encode(DialMe(place, incarnation, address))
+        leader.call(lambda: leader.up.link_data(link, encode_frame(PeerKind.MEMBERSHIP, said)))
+        cluster.world.run(100 * MS)
+        return address in leader.up.membership.targets()
+
+    assert not dials_after("elsewhere:6225")
+    assert leader.logged("asks to be dialled at an address that it has no certificate for") == 1
+    certify(follower, (place, "elsewhere"))
+    assert not dials_after("elsewhere:6225", incarnation + 1)
+    assert dials_after("elsewhere:6225")
 
 
 def test_a_place_does_not_move_to_a_host_by_that_hosts_word_alone(certify: Certify) -> None:

@@ -422,6 +422,22 @@ class TestByAnOperator:
         assert isinstance(second, Done)
         assert second.place == "node-2"
 
+    def test_by_a_new_leader_not_before_all_others_have_answered_it(self) -> None:
+        places = Places()
+        silent = places.processes[Member(3, 3000)]
+        silent.hangs = True
+        places.run(5)
+        places.begin_lead(Member(1, 1000))
+        places.asking.append(ask_for(2, 77, "cmd-1"))
+        # It was not silent for a second of this lead yet, and it was all the same.
+        assert "node-3 is not heard from" in waiting(places.ask(places.asking[0]))
+        assert places.run(5) == []
+        assert "node-3 is not heard from" in waiting(places.answers[-1])
+        silent.hangs = False
+        done = places.until(Done)
+        assert isinstance(done, Done)
+        assert done.place == "node-2"
+
     def test_a_voter_lost_meanwhile_holds_the_swap_and_its_own_process_comes_first(self) -> None:
         places = Places()
         places.catch_up = 1 * S

@@ -107,6 +107,32 @@ def test_a_snapshot_that_does_not_move_is_given_up_and_its_link_closed() -> None
     assert [link for link in leader.links if link.purpose == "snapshot"] == []
 
 
+def test_a_snapshot_to_a_member_that_has_fallen_silent_is_given_up_for_those_that_wait() -> None:
+    """All of it is sent, and no word of its being in place comes."""
+    cluster = formed(raft=SMALL_LOG)
+    hold(cluster, range(100))
+    leader, follower = cluster.leader, cluster.followers[0]
+    follower.kill()
+    cluster.world.run(2 * S)
+    send = follower.send
+
+    def sending() -> snapshots.SnapshotSender | None:
+        return leader.up.snapshots.sender
+
+    follower.start()
+    cluster.world.until(sending, 30 * S)
+    follower.send = lambda link, frame: None if link.purpose == "peer" else send(link, frame)  # type: ignore[method-assign]
+    cluster.world.run(2 * S)
+    sender = sending()
+    assert sender is not None
+    assert sender.all_sent
+    cluster.world.run(2 * S)
+    assert sending() is None
+    assert leader.logged("snapshot to a silent member given up") == 1
+    follower.send = send  # type: ignore[method-assign]
+    cluster.world.until(lambda: rejoined(follower), 30 * S)
+
+
 def test_a_snapshot_in_slices_of_a_slow_link_is_not_disturbed_by_grants() -> None:
     cluster = formed(raft=SMALL_LOG, snapshot_bytes_per_s=100_000)
     hold(cluster, range(600))

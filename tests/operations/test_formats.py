@@ -200,6 +200,31 @@ def test_an_answer_that_has_more_in_this_format_is_cut_to_the_former() -> None:
     assert membership_messages.decode_membership(membership_messages.encode(answer)) == answer
 
 
+def test_what_format_2_alone_has_is_said_on_no_link_of_the_former(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = membership_messages.DialMe("node-2", 44, "new:6225")
+    assert membership_messages.encode(ask).hex() == "9406a66e6f64652d322ca86e65773a36323235"
+    assert membership_messages.decode_membership(membership_messages.encode(ask)) == ask
+    cluster = formed()
+    leader = cluster.leader
+    former, present = leader.up.peers.reachable()
+    former = msgspec.structs.replace(former, format=1)
+    asked: list[int] = []
+
+    def send(incarnation: int, kind: int, payload: bytes) -> bool:
+        if kind == PeerKind.MEMBERSHIP:
+            message = membership_messages.decode_membership(payload)
+            assert message == membership_messages.DialMe(
+                leader.place.name, leader.up.incarnation, leader.place.peer
+            )
+            asked.append(incarnation)
+        return True
+
+    monkeypatch.setattr(leader.up.peers, "one_way", lambda _now_ns: [former, present])
+    monkeypatch.setattr(leader.up.peers, "send", send)
+    cluster.world.run(1500 * MS)
+    assert set(asked) == {present.facts.incarnation}
+
+
 @pytest.mark.parametrize("link_format", SPOKEN)
 def test_a_dialler_of_a_spoken_format_is_accepted_and_answered_in_it(link_format: int) -> None:
     hello, welcome, proof, verdict = (bytes.fromhex(frame) for frame in written(link_format)["handshake"])

@@ -56,7 +56,7 @@ def follower() -> Hand:
         (leader, AppendReply(2, 99, 2, 2)),
         (leader, AppendRefusal(2, 1, 3, 2, 1, 1)),
     ],
-    ids=repr,
+    ids=lambda value: value.__name__ if callable(value) else repr(value),
 )
 def test_what_no_member_can_truthfully_say_changes_nothing(
     make: Callable[[], Hand], message: Message

@@ -40,7 +40,7 @@ from ticketing.raft.types import Member
 FORMAT = 2
 """Version of what travels on a link. Fields are only ever added at the end of a message.
 
-1: the first. 2: `JoinAnswer` names the leader's peer address.
+1: the first. 2: `JoinAnswer` names the leader's peer address; `DialMe`.
 """
 
 FORMAT_OLDEST = 1

@@ -74,6 +74,14 @@ class ClusterFacts(NamedTuple):
         """The voters (of the new half, where joint) that are not living."""
         return [voter for voter in self.configuration.voters if not self.living(voter, now_ns)]
 
+    def unheard(self) -> list[Member]:
+        """The voters (of the new half, where joint) that have not answered this leader yet."""
+        return [
+            voter
+            for voter in self.configuration.voters
+            if voter != self.me and self.peers[voter].heard_ns <= self.since_ns
+        ]
+
     def place_of(self, member: Member) -> str:
         """The name of its place, or its number where no record is known."""
         record = self.members.find(member)

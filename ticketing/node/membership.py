@@ -22,6 +22,7 @@ from ticketing.node.handshake import LinkFailure, LinkPeer, Refusal
 from ticketing.node.link import PeerKind
 from ticketing.node.members import MemberRecord, Members
 from ticketing.node.membership_messages import (
+    DialMe,
     JoinAnswer,
     JoinApplied,
     JoinAsk,
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
 ASKERS_MAX = 8
 ASKER_NS = 10 * S
-"""How long the address of a process that asked for a place is dialled after its last ask."""
+"""How long the address of a process that asked for a place, or to be dialled, is dialled after its last ask."""
+DIAL_ME_NS = 1 * S
 TOLD_MAX = 64
 
 
@@ -80,7 +82,9 @@ class Membership:
         """The greatest first token of any domain that this folder has seen."""
         self._voted = False
         self._askers: dict[str, tuple[str, int]] = {}
-        """Peer addresses of processes that asked for a place: the place, and until when they are dialled."""
+        """Peer addresses of processes that asked for a place, or to be dialled: the place, and until when they are."""
+        self._dial_me_ns = 0
+        """When peers that have no link to us are asked for one again."""
         self._told_ns: dict[int, int] = {}
         """By incarnation of a removed member: when it was told so last."""
 
@@ -224,6 +228,7 @@ class Membership:
                 )
                 if report is not None:
                     node.peers.send(raft.leader.incarnation, PeerKind.MEMBERSHIP, encode(report))
+        self._ask_to_be_dialled(now_ns)
         self.departure.tick(now_ns)
 
     # --- rejoining
@@ -420,16 +425,21 @@ class Membership:
             if self.governing is not None and peer.facts.incarnation == speaks:
                 self.governing.replacement.applied(message.node_id, message.applied_index)
         elif message.incarnation == peer.facts.incarnation and message.place == peer.place:
-            if link.certifies(message.peer):
-                self._asked(peer, message, now_ns)
-            else:
+            if not link.certifies(message.peer):
                 # It has the certificate of its place, which does not name where it says it is: to dial it would fail.
+                asks = "for its place" if isinstance(message, JoinAsk) else "to be dialled"
                 self._node.shell.log(
                     "warning",
-                    "asks for its place at an address that it has no certificate for",
+                    f"asks {asks} at an address that it has no certificate for",
                     place=message.place,
                     address=message.peer,
                 )
+            elif isinstance(message, JoinAsk):
+                self._asked(peer, message, now_ns)
+            else:
+                self._dial_asker(message, now_ns)
+        elif isinstance(message, DialMe):
+            return  # not about who says it
         elif self.governing is not None and message.place == node.settings.place:
             # Passed on by a voter: an operator's process for our own place, which has no link to us.
             sender = node.traffic.member_of(peer)
@@ -437,13 +447,9 @@ class Membership:
                 self.governing.asked_to_join(message, now_ns)
 
     def _asked(self, peer: LinkPeer, ask: JoinAsk, now_ns: int) -> None:
-        """A process asks for its place; it has to be dialled for the answer to reach it."""
+        """A process asks for its place."""
         node = self._node
-        if ask.peer in self._askers or len(self._askers) < ASKERS_MAX:
-            known = ask.peer in self._askers
-            self._askers[ask.peer] = (ask.place, now_ns + ASKER_NS)
-            if not known:
-                node.traffic.set_targets()
+        self._dial_asker(ask, now_ns)
         answer: JoinAnswer | JoinTaken
         if node.state is None:
             answer = not_leading(ask, None)
@@ -459,6 +465,24 @@ class Membership:
         incarnation = peer.facts.incarnation
         payload = encode(answer, node.peers.format_to(incarnation))
         node.peers.send(incarnation, PeerKind.MEMBERSHIP, payload)
+
+    def _dial_asker(self, asker: JoinAsk | DialMe, now_ns: int) -> None:
+        """Dials whoever is at an address that nothing here tells of: only so does what we say reach it."""
+        known = asker.peer in self._askers
+        if known or len(self._askers) < ASKERS_MAX:
+            self._askers[asker.peer] = (asker.place, now_ns + ASKER_NS)
+            if not known:
+                self._node.traffic.set_targets()
+
+    def _ask_to_be_dialled(self, now_ns: int) -> None:
+        node = self._node
+        if node.raft is None or now_ns < self._dial_me_ns:
+            return
+        self._dial_me_ns = now_ns + DIAL_ME_NS
+        ask = DialMe(node.settings.place, node.incarnation, node.place.peer)
+        for peer in node.peers.one_way(now_ns):
+            if peer.format >= 2:
+                node.peers.send(peer.facts.incarnation, PeerKind.MEMBERSHIP, encode(ask))
 
     def targets(self) -> dict[str, str]:
         """Further peer addresses to be dialled: address to place."""

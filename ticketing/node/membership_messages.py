@@ -6,6 +6,8 @@
     (as a voter, to the leader)
     JoinApplied                 ->
                                 <-      Removed, to a process that is a member no more
+    (to a peer that does not dial it)
+    DialMe                      ->
 
     a voter that stops                  the leader
     LeaveAsk                    ->
@@ -137,6 +139,24 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag=5):
     why: LongText
 
 
+class DialMe(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A member tells a peer that it reaches, and that has no link to it, where it is. From format 2 on.
+
+    Its place may have moved here while the peer stood still or was cut off, and whoever could have told it may be gone:
+    as long as the peer does not know, no vote of it comes here, and this may be the only possible leader (spec 9).
+    """
+
+    place: PlaceName
+    incarnation: U64
+    peer: Address
+
+    def __post_init__(self) -> None:
+        """As `JoinAsk`."""
+        problem = address_problem(self.peer)
+        if problem is not None:
+            raise ValueError(f"wants to be dialled at an address that is none: {problem}")
+
+
 class LeaveAsk(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A voter wants to stop and asks whether it may."""
 
@@ -156,7 +176,7 @@ class LeaveAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     refusal: LongText = ""
 
 
-MembershipMessage = JoinAsk | JoinAnswer | JoinTaken | JoinApplied | Removed
+MembershipMessage = JoinAsk | JoinAnswer | JoinTaken | JoinApplied | Removed | DialMe
 LeaveMessage = LeaveAsk | LeaveAnswer
 
 _encoder = msgspec.msgpack.Encoder()

@@ -33,6 +33,8 @@ REDIAL_MIN_NS = 100 * MS
 REDIAL_MAX_NS = 1 * S
 SILENT_NS = 3 * S
 """A link whose other end was not heard for this long is dialled anew: after a cut, TCP itself would wait longer."""
+ONE_WAY_NS = 1 * S
+"""A peer that we have reached for so long and that has no link to us may not know where we are."""
 DESERTED_NS = 12 * S
 """A snapshot's link on which nothing came for this long is closed, any other accepted one after `SILENT_NS`
 (every process probes clocks once a second). This end never speaks on it, so TCP would never
@@ -461,6 +463,16 @@ class Peers:
     def reachable(self) -> list[LinkPeer]:
         """Everybody to whom an own link is up, in the order of their coming."""
         return [target.peer for target in self._own.values() if target.peer is not None]
+
+    def one_way(self, now_ns: int) -> list[LinkPeer]:
+        """Whom we have reached for a while, and who has not reached us."""
+        return [
+            target.peer
+            for incarnation, target in self._own.items()
+            if incarnation not in self._speaking
+            and target.peer is not None
+            and now_ns - target.dialled_ns >= ONE_WAY_NS
+        ]
 
     def format_to(self, incarnation: int) -> int:
         """The format of our own link to this process; the oldest that is spoken where none is up."""

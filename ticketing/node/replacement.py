@@ -366,9 +366,14 @@ class Replacement:
 
     @staticmethod
     def _another_is_missing(old: Member, facts: ClusterFacts, now_ns: int) -> str | None:
-        """While a voter is not heard from, only such a voter may be swapped."""
+        """While a voter is not heard from, only such a voter may be swapped. Of a lead that has just begun, whoever has
+        not answered it yet is none of the living: before, it may have been silent for long.
+        """
         missing = facts.not_living(now_ns)
-        if not missing or old in missing:
+        if old in missing:
+            return None
+        missing += [voter for voter in facts.unheard() if voter not in (old, *missing)]
+        if not missing:
             return None
         names = ", ".join(facts.place_of(member) for member in missing)
         return f"{names} is not heard from: only that place may be filled now"

@@ -135,6 +135,14 @@ class SnapshotTraffic:
         if sender.stalled(now_ns):
             self._node.shell.log("warning", "snapshot stalled", member=str(sender.member))
             self.stop_sending()
+        elif self._silent(sender.member, now_ns):
+            self._node.shell.log("warning", "snapshot to a silent member given up", member=str(sender.member))
+            self.stop_sending()
+
+    def _silent(self, member: Member, now_ns: int) -> bool:
+        raft = self._node.raft
+        progress = raft.progress(member) if raft is not None else None
+        return progress is not None and now_ns - progress.heard_ns > snapshots.SILENT_NS
 
     # --- in
 

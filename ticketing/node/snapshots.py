@@ -26,6 +26,10 @@ BUFFERED_MAX = 512 * 1024
 """Bytes handed to the link's transport and not taken by the kernel, past which slices wait."""
 STALLED_NS = 10 * S
 """A stream on which nothing moved for this long is given up."""
+SILENT_NS = 3 * S
+"""So is one to a member that has not answered its leader for this long: word that the state is in place would not come
+either, and another one, perhaps needed for a majority, waits for its own.
+"""
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
