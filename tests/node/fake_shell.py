@@ -416,6 +416,8 @@ class Cluster:
         self.world = World()
         names = "abcde"[:count]
         places = tuple(Place(name, f"{name}:5225", f"{name}:6225", f"{name}:7225") for name in names)
+        if count == 1:
+            places = (places[0]._replace(peer=""),)  # a standalone node has no such port
         self.machines = [
             Machine(
                 self.world,

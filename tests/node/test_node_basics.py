@@ -38,6 +38,7 @@ def test_a_standalone_node_serves() -> None:
     cluster = formed(1)
     client = cluster.connect(cluster.leader)
     assert client.handshake.leader == cluster.leader.place.client
+    cluster.world.run(5 * S)
     assert cluster.ask(client, frames.encode_acquire(0, 10, OWNER + 1, b"k"), b"A")[2] == OWNER + 1
 
 

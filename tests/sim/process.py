@@ -110,7 +110,8 @@ class Process:
         self.node = ObservedNode(settings, self.shell, self, observer)
         place = self.node.place
         network.listen(place.client, self.machine, self)
-        network.listen(place.peer, self.machine, self)
+        if place.peer:
+            network.listen(place.peer, self.machine, self)
         self.call(self.node.start)
 
     # --- what the node's shell asks

@@ -91,7 +91,8 @@ class Scenario:
         self.history.on_cancel_answered = lambda owner, key: self.invariants.cancel_answered(owner, key)
         self.calm = False
         places = [
-            Place(name, f"{name}:5225", f"{name}:6225", f"{name}:7225")
+            # A standalone node has no port for peers.
+            Place(name, f"{name}:5225", "" if swarm.standalone else f"{name}:6225", f"{name}:7225")
             for name in (f"node-{number}" for number in range(1, swarm.nodes + 1))
         ]
         self.places = tuple(places)

@@ -112,8 +112,9 @@ async def watch(
     pictures: Path | None = None,
     patience_s: float = 1.0,
 ) -> AsyncIterator[Watched]:
-    """`frozen`: time stands still, so that pictures are the same every time."""
+    """`frozen`: time stands still, so that pictures are the same every time, on however busy a machine."""
     clocks: dict[str, Any] = {"clock_ns": lambda: 5_000_000_000} if frozen else {}
+    patience_s = 60.0 if frozen else patience_s
     reader = Reader(cluster.access(), wall_ms=lambda: WALL_MS, patience_s=patience_s, **clocks)
     app = TopApp(
         reader, glyphs, interval_s=60, admin=admin, want=want, no_color=no_color, pictures=pictures, **clocks

@@ -476,7 +476,7 @@ class Membership:
 
     def _ask_to_be_dialled(self, now_ns: int) -> None:
         node = self._node
-        if node.raft is None or now_ns < self._dial_me_ns:
+        if node.settings.standalone or node.raft is None or now_ns < self._dial_me_ns:
             return
         self._dial_me_ns = now_ns + DIAL_ME_NS
         ask = DialMe(node.settings.place, node.incarnation, node.place.peer)
