@@ -49,6 +49,7 @@ class Process:
         self.alive = True
         self.linked = True
         self.heard_ns = 0
+        self.answered_ns = 0
         self.match = 0
         self.given_up = False
         self.hangs = False
@@ -88,8 +89,8 @@ class Places:
         self._told_ns: dict[Member, int] = {}
         self.leader = founders[0].member
         self.begin_lead(founders[0].member)
-        # All have answered it.
-        self.since_ns -= 1
+        for process in self.processes.values():
+            process.answered_ns = self.now
 
     # --- the leader
 
@@ -98,6 +99,7 @@ class Places:
         self.since_ns = self.now
         for process in self.processes.values():
             process.heard_ns = max(process.heard_ns, self.now)
+            process.answered_ns = 0
         self.replacement = Replacement("0123456789abcdef", 1 << 40, 500 * MS, self.names, TIMEOUT)
 
     def elect(self) -> bool:
@@ -121,7 +123,7 @@ class Places:
             if member == self.leader:
                 continue
             p = self.processes[member]
-            peers[member] = MemberFacts(p.alive and p.linked, p.heard_ns, p.match, p.given_up)
+            peers[member] = MemberFacts(p.alive and p.linked, p.heard_ns, p.answered_ns, p.match, p.given_up)
         return ClusterFacts(
             self.leader,
             self.configuration,
@@ -185,7 +187,7 @@ class Places:
             p = self.processes.setdefault(member, Process(member))
             if not p.alive or not p.linked or p.hangs or member == self.leader:
                 continue
-            p.heard_ns = self.now
+            p.heard_ns = p.answered_ns = self.now
             learner = member in self.configuration.learners
             told = self._told_ns.get(member)
             if not learner or (told is not None and self.now - told >= self.catch_up):

@@ -98,9 +98,9 @@ class TestLeaves:
 
     def test_a_voter_with_a_link_that_is_silent_for_a_second_does_not_count_as_living(self) -> None:
         cluster = Cluster(3)
-        cluster.places.processes[member(3)].heard_ns = cluster.places.now - 1 * S
+        cluster.places.processes[member(3)].answered_ns = cluster.places.now - 1 * S
         assert "node-3" in cluster.ask(2)
-        cluster.places.processes[member(3)].heard_ns = cluster.places.now - 1 * S + 1
+        cluster.places.processes[member(3)].answered_ns = cluster.places.now - 1 * S + 1
         assert cluster.ask(2) == ""
 
     def test_a_voter_heard_a_moment_ago_whose_link_is_down_does_not_count_as_living(self) -> None:

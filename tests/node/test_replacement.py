@@ -277,7 +277,7 @@ class TestPromotion:
         places = Places()
         learner = self.learner(places)
         facts = places.facts()
-        seen = facts.peers[learner]._replace(match=10**9, heard_ns=places.now, linked=True)
+        seen = facts.peers[learner]._replace(match=10**9, answered_ns=places.now, linked=True)
         facts = facts._replace(peers={**facts.peers, learner: seen})
         places.now += 800 * MS
         for _ in range(100):
@@ -293,7 +293,7 @@ class TestPromotion:
         process.match = 10**9
         process.linked = False
         for _ in range(40):
-            process.heard_ns = places.now
+            process.heard_ns = process.answered_ns = places.now
             assert places.tick() is None
 
     def test_a_learner_silent_for_ten_seconds_is_given_up(self) -> None:
@@ -391,7 +391,10 @@ class TestByAnOperator:
         first = places.replacement.step(facts, places.now)
         assert isinstance(first, Transfer)
         assert places.replacement.step(facts, places.now + 1 * S) is None
-        peers = {member: seen._replace(heard_ns=places.now + 2 * S) for member, seen in facts.peers.items()}
+        later = places.now + 2 * S
+        peers = {
+            member: seen._replace(heard_ns=later, answered_ns=later) for member, seen in facts.peers.items()
+        }
         places.ask(ask_for(1, 77, "cmd-1"))
         assert places.replacement.step(facts._replace(peers=peers), places.now + 2 * S) is not None
 
@@ -437,6 +440,28 @@ class TestByAnOperator:
         done = places.until(Done)
         assert isinstance(done, Done)
         assert done.place == "node-2"
+
+    @pytest.mark.parametrize("hanging", [[Member(6, 77)], [Member(4, 4000), Member(5, 5000)]])
+    def test_a_leader_that_stood_still_takes_nobody_for_living_whom_it_has_not_heard_since(
+        self, hanging: list[Member]
+    ) -> None:
+        """The gap in its own loop is taken out of all silences; who died meanwhile looks as if just heard."""
+        places = Places(5)
+        places.asking.append(ask_for(3, 77, "cmd-1"))
+        places.until(Tell)
+        learner = Member(6, 77)
+        places.run(0.2)
+        gone = [places.processes[member] for member in hanging]
+        places.processes[learner].match = places.commit_index
+        places.now += 1_200 * MS
+        for process in places.processes.values():
+            process.heard_ns = places.now
+        for process in gone:
+            process.hangs = True
+        assert not [action for action in places.run(0.9) if isinstance(action, ProposeChange)]
+        for process in gone:
+            process.hangs = False
+        assert isinstance(places.until(Done), Done)
 
     def test_a_voter_lost_meanwhile_holds_the_swap_and_its_own_process_comes_first(self) -> None:
         places = Places()

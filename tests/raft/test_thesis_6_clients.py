@@ -191,6 +191,19 @@ def test_9_a_leader_does_not_step_down_for_its_own_gap_but_confirms_its_lead() -
     assert told == [False, True]
 
 
+def test_9_a_leaders_own_gap_is_no_members_silence_and_no_members_answer() -> None:
+    hand = leader()
+    before = hand.raft.progress(B)
+    assert before is not None
+    assert before.answered_ns == before.heard_ns == hand.now
+    hand.now += 5_000 * MS
+    hand.raft.after_gap(5_000 * MS, hand.now)
+    after = hand.raft.progress(B)
+    assert after is not None
+    assert after.heard_ns > before.heard_ns
+    assert after.answered_ns == before.answered_ns
+
+
 def test_9_a_deposed_leader_finds_out_in_that_round() -> None:
     hand = leader()
     hand.now += 5_000 * MS

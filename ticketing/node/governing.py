@@ -79,6 +79,7 @@ class Governing:
         return MemberFacts(
             linked=self._node.peers.linked(member.incarnation),
             heard_ns=progress.heard_ns,
+            answered_ns=progress.answered_ns,
             match=progress.match,
             given_up=member in self._given_up,
             progress=self._node.snapshots.progress(member),

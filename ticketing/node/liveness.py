@@ -2,7 +2,8 @@
 
 Two questions are kept apart. A voter is *living* when a link to it is up and it was heard within a second:
 only the living count when somebody wants to leave. Its place may be *taken* when it is the contrary of
-both: no link, and not heard for a second. In between (a link, but silence) neither is assumed.
+both: no link, and not heard for a second. In between (a link, but silence) neither is assumed, nor is it of
+anybody while the leader has just begun or stood still.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ class MemberFacts(NamedTuple):
     linked: bool
     """Whether any link with exactly this process life is up, dialled or accepted."""
     heard_ns: int
-    """Elapsed clock when it last answered this leader; the beginning of the lead or of the membership
-    before that.
+    """Elapsed clock when it last answered this leader; the beginning of the lead or of the membership before that. For
+    as long as the leader's own loop stood still nobody counts as silent. Judges who is *gone*.
+    """
+    answered_ns: int
+    """Elapsed clock when it last answered this leader, whatever the leader did meanwhile; 0 where it has not. Judges
+    who *lives*: what a leader that has just begun, or stood still, has not heard it does not know.
     """
     match: int
     """Its log equals the leader's up to here."""
@@ -61,7 +66,16 @@ class ClusterFacts(NamedTuple):
         if member == self.me:
             return True
         facts = self.peers.get(member)
-        return facts is not None and facts.linked and now_ns - facts.heard_ns < SILENT_NS
+        return facts is not None and facts.linked and now_ns - facts.answered_ns < SILENT_NS
+
+    def silent(self, member: Member, now_ns: int) -> bool:
+        """Whether it was seen not to live: no link, not heard for a second, or about to stop."""
+        if member in self.leaving:
+            return True
+        if member == self.me:
+            return False
+        facts = self.peers.get(member)
+        return facts is None or not facts.linked or now_ns - facts.heard_ns >= SILENT_NS
 
     def gone(self, member: Member, now_ns: int) -> bool:
         """Whether its place may be taken by whoever comes for it: no link, and not heard for a second."""
@@ -73,14 +87,6 @@ class ClusterFacts(NamedTuple):
     def not_living(self, now_ns: int) -> list[Member]:
         """The voters (of the new half, where joint) that are not living."""
         return [voter for voter in self.configuration.voters if not self.living(voter, now_ns)]
-
-    def unheard(self) -> list[Member]:
-        """The voters (of the new half, where joint) that have not answered this leader yet."""
-        return [
-            voter
-            for voter in self.configuration.voters
-            if voter != self.me and self.peers[voter].heard_ns <= self.since_ns
-        ]
 
     def place_of(self, member: Member) -> str:
         """The name of its place, or its number where no record is known."""

@@ -355,7 +355,7 @@ class Replacement:
         if seen is None or stood is None:
             return "it is looked at for one election timeout first"
         at_ns, index = stood
-        if seen.match < index or seen.heard_ns <= at_ns or not seen.linked:
+        if seen.match < index or seen.answered_ns <= at_ns or not seen.linked:
             return seen.progress or f"it is catching up: {seen.match} of {index}"
         old = facts.members.voter_of(record.place, facts.configuration)
         if old is None:
@@ -366,14 +366,9 @@ class Replacement:
 
     @staticmethod
     def _another_is_missing(old: Member, facts: ClusterFacts, now_ns: int) -> str | None:
-        """While a voter is not heard from, only such a voter may be swapped. Of a lead that has just begun, whoever has
-        not answered it yet is none of the living: before, it may have been silent for long.
-        """
-        missing = facts.not_living(now_ns)
-        if old in missing:
-            return None
-        missing += [voter for voter in facts.unheard() if voter not in (old, *missing)]
-        if not missing:
+        """While a voter is not heard from, only such a voter may be swapped."""
+        missing = [voter for voter in facts.not_living(now_ns) if voter != old]
+        if not missing or facts.silent(old, now_ns):
             return None
         names = ", ".join(facts.place_of(member) for member in missing)
         return f"{names} is not heard from: only that place may be filled now"

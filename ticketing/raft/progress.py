@@ -26,7 +26,11 @@ class ProgressView(NamedTuple):
     next: int
     state: Flow
     heard_ns: int
-    """When it last answered this lead; before its first answer, when lead or membership began."""
+    """When it last answered this lead; before its first answer, when lead or membership began. A gap in the leader's
+    own loop is taken out of the silence: it was not the member's.
+    """
+    answered_ns: int
+    """When it last answered this lead, gap or no gap; 0 where it has not."""
     inflight_bytes: int
     rolled_back: bool
 
@@ -38,6 +42,7 @@ class Progress:
         "acked_round",
         "acknowledged",
         "acknowledged_round",
+        "answered_ns",
         "flow",
         "heard_ns",
         "match",
@@ -56,6 +61,7 @@ class Progress:
         self.next = next_index
         self.flow = Flow.PROBE
         self.heard_ns = now_ns
+        self.answered_ns = 0
         self.acked_round = 0
         """The newest round of which an answer came: the member followed this leader after that round began.
         """
