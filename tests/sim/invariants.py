@@ -51,7 +51,7 @@ class Invariants:
         self._processes: dict[Member, Process] = {}
         self._answers = Answers()
         self._majorities = Majorities(self._processes, self._answers)
-        self._clocks = Clocks(self._processes, delta_ns)
+        self._clocks = Clocks(delta_ns)
         self._applied = Applied(world, rates_hold=rates_hold, every_index=every_index)
         self.on_change_proposed: Callable[[Process], None] = lambda _leader: None
         """Called when a leader has appended a change of members."""
@@ -114,6 +114,7 @@ class Invariants:
         watched = self._watched.get(process)
         if watched is None:
             watched = self._watched[process] = Watched()
+            self._clocks.started(process)
         if node.woken_by_time:
             node.woken_by_time = False
             watched.idle.after_turn(process)

@@ -6,7 +6,7 @@ at another rate; no expiry while that is proved of the leader's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tests.sim.world import MS, PPB, S, Violation
@@ -22,11 +22,15 @@ RHO_PPB = PPB // 1000
 
 
 class Clocks:
-    """`processes` are all that ever were members."""
+    """Knows all processes, members or not: a founder that has not heard yet that its domain is formed has clocks."""
 
-    def __init__(self, processes: Mapping[Member, Process], delta_ns: int) -> None:
-        self._processes = processes
+    def __init__(self, delta_ns: int) -> None:
+        self._lives: dict[int, Process] = {}
         self._delta_ns = delta_ns
+
+    def started(self, process: Process) -> None:
+        """One more process life."""
+        self._lives[process.node.incarnation] = process
 
     def check_grant(self, process: Process, configurations: Sequence[Configuration]) -> None:
         """This leader has just appended a grant, which was decided under one of these configurations."""
@@ -51,7 +55,7 @@ class Clocks:
                 raise Violation("no expiry by a wrong clock", f"{process.name} lets a lease end")
 
     def _counts(self, process: Process, voter: Member) -> bool:
-        other = self._processes.get(voter)
+        other = self._lives.get(voter.incarnation)
         if other is process:
             return True
         if other is None:
@@ -78,7 +82,7 @@ class Clocks:
 
         Of any two samples that lie a third of their span apart the widths are the error; the widest are taken here.
         """
-        other = self._processes.get(voter)
+        other = self._lives.get(voter.incarnation)
         peer = process.node.clock._peers.get(voter.incarnation)
         if other is None or peer is None:
             return False
