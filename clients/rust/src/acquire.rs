@@ -14,7 +14,7 @@ use crate::core::session::{End, EndKind};
 use crate::error::TicketError;
 use crate::protocol::fields::escaped;
 use crate::shared::Handle;
-use crate::ticket::{Ticket, TicketState};
+use crate::ticket::{Ticket, TicketState, closed};
 
 const RETRY_MIN: Nanos = 10 * MILLISECOND;
 const RETRY_MAX: Nanos = 200 * MILLISECOND;
@@ -74,10 +74,9 @@ pub(crate) async fn acquire(handle: &Arc<Handle>, wish: Wish) -> Result<Ticket, 
     let wait_end = if wish.wait == 0 { 0 } else { began + wish.wait };
     let mut again = 0;
     let grant = loop {
+        handle.bind()?;
         let asked = handle.with(|core| {
-            if core.closed {
-                return Err(failure(&wish, &Outcome::Shut, String::new()));
-            }
+            closed(core)?;
             core.ask(wish.key.clone(), wait_end, wish.lease, again > 0).ok_or_else(|| TicketError::Busy {
                 detail: format!("{UNSENT_MAX} acquires of this broker are waiting to be sent already"),
             })
@@ -147,9 +146,9 @@ fn failure(wish: &Wish, outcome: &Outcome, problems: String) -> TicketError {
             detail: format!("no session to a serving leader; nothing was sent for '{key}'{problems}"),
         },
         Outcome::Refused(end) => refused(end),
-        Outcome::Shut => {
-            TicketError::Closed { detail: format!("the broker was closed; nothing was sent for '{key}'") }
-        }
+        Outcome::Shut => TicketError::Closed {
+            detail: format!("the broker was closed, or its runtime ended; nothing was sent for '{key}'"),
+        },
         Outcome::Lost | Outcome::Granted(_) => TicketError::Indeterminate {
             detail: format!(
                 "no answer to the acquire of '{key}', which may have been sent: it may be held until its cancel arrives"

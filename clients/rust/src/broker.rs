@@ -27,8 +27,20 @@ const BACKOFF: (Nanos, Nanos) = (100 * MILLISECOND, 3_200 * MILLISECOND);
 /// It lives on the Tokio runtime on which it is made, or first used where it was made outside of one; the runtime needs
 /// time and I/O enabled. When that runtime ends, what is under way ends with it, and the next use binds the broker to
 /// the runtime of that use. It is used by one task for each connection and one for its deadlines; requests have none.
+/// Calls may come from other runtimes; while nobody runs the one that the broker is bound to, they wait.
 ///
-/// With the last clone, and the last ticket, it is closed in the background.
+/// # Its end
+///
+/// `close().await` is the end that is waited for: call it before `main` returns, after tickets were released or dropped.
+/// What is being given back has five seconds for its answers. Tickets that are still held then are left to their leases.
+///
+/// With the last clone, and the last ticket, it is closed in the background, for as long as its runtime runs.
+///
+/// Where its runtime ends, as `#[tokio::main]`'s does when `main` returns, all that is being given back is written to
+/// the leader once more, without waiting: tickets that were dropped before, those of tasks that end with the runtime, and
+/// those that are dropped later, up to the next use. Nobody hears the answers and nothing is tried again; without a
+/// session to the leader, or with a connection that takes no more at the moment, leases are the last resort. They are
+/// also for a process that ends in another way: `std::process::exit`, a signal, an abort.
 #[derive(Clone)]
 pub struct TicketBroker {
     handle: Arc<Handle>,
@@ -87,7 +99,6 @@ impl TicketBroker {
         let lease = arguments::lease(lease)?;
         let budget = arguments::budget(min_work_budget, lease)?;
         let key = Key::from(arguments::key(key.as_ref())?);
-        self.handle.bind()?;
         acquire(&self.handle, Wish { key, wait, lease, budget }).await
     }
 
@@ -115,12 +126,13 @@ impl TicketBroker {
     /// `Auth` where every address refuses the token, `Closed` where the broker was closed, `InvalidInput` where it was
     /// made with addresses that cannot be.
     pub async fn try_wait_ready(&self, timeout: Duration) -> Result<bool, TicketError> {
-        self.handle.bind()?;
         let by = self.handle.now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(NEVER)).min(NEVER);
         let ready = self.handle.with(|core| core.ready.clone());
         loop {
             let mut changed = pin!(ready.notified());
             changed.as_mut().enable();
+            // Also where its runtime ended meanwhile.
+            self.handle.bind()?;
             let known = self.handle.with(|core| {
                 if core.closed {
                     return Some(Err(TicketError::Closed { detail: "the broker was closed".to_owned() }));
@@ -147,7 +159,8 @@ impl TicketBroker {
     /// Whether all that this broker is giving back now (releases, and cancels of requests without an answer) is answered
     /// within the timeout.
     ///
-    /// After an acquire that ended as `Indeterminate`, true says that nothing of it is held or can still be granted.
+    /// Right after an acquire that ended as `Indeterminate`, true says that nothing of it is held or can still be granted.
+    /// What was given up by then, after its five seconds or with its runtime, is not watched any more.
     pub async fn settled(&self, timeout: Duration) -> bool {
         let watch = Watch { id: self.handle.with(|core| core.errands.watch()), handle: &self.handle };
         let settling = self.handle.with(|core| core.settling.clone());
@@ -174,7 +187,9 @@ impl TicketBroker {
     /// Takes nothing new from this call on: what was not sent ends as `Closed`, what was is cancelled and ends as
     /// `Indeterminate`. Releases are tried for at most five seconds more, then connections and tasks end.
     ///
-    /// That goes on whether or not the future is awaited; it is done when all has ended. May be called again.
+    /// That goes on whether or not the future is awaited, for as long as the broker's runtime runs; it is done when all
+    /// has ended. May be called again, and by several at once. A ticket that is dropped once it is done is left to its
+    /// lease.
     pub fn close(&self) -> Closing {
         let now = self.handle.now();
         let gone = self.handle.with(|core| {
@@ -192,6 +207,23 @@ impl TicketBroker {
                 changed.await;
             }
         }))
+    }
+}
+
+#[cfg(test)]
+impl TicketBroker {
+    /// Has deadlines looked at now.
+    pub(crate) fn look(&self) {
+        self.handle.with(|core| core.keeper().notify_one());
+    }
+
+    /// Sessions; and what is queued on them.
+    pub(crate) fn sessions(&self) -> usize {
+        self.handle.with(|core| core.queued().len())
+    }
+
+    pub(crate) fn unwritten(&self) -> usize {
+        self.handle.with(|core| core.queued().iter().sum())
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use rustls::ClientConnection;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -16,14 +17,16 @@ use tokio_rustls::client::TlsStream;
 use crate::core::Orders;
 use crate::core::requests::{ConnectionId, SessionId};
 use crate::core::session::{End, EndKind, STEP};
+use crate::parting::Socket;
 use crate::protocol::fields::split_address;
 use crate::resolve::Resolver;
 use crate::shared::{Shared, TaskGuard};
 use crate::tls;
 
 const STEP_TIME: Duration = Duration::from_nanos(STEP);
-/// What was taken may be written for so long when the broker is closed.
-const FLUSH: Duration = Duration::from_secs(1);
+/// What was taken may be written, and read by the server, for so long when the broker is closed. A machine that is busy
+/// with tests may take longer.
+const FLUSH: Duration = Duration::from_secs(if cfg!(test) { 20 } else { 1 });
 const READ_BUFFER: usize = 32 * 1024;
 
 /// Runs until the connection is not wanted any more.
@@ -120,9 +123,11 @@ fn tls_failure(error: &io::Error) -> End {
 
 /// Carries the bytes of one session until it is over.
 async fn serve(shared: &Arc<Shared>, session: SessionId, stream: Stream, wake: &Notify) {
-    let (mut reader, mut writer) = tokio::io::split(stream);
+    let (reader, writer) = tokio::io::split(stream);
+    let line = Line { reader, writer, output: Output::default() };
+    let mut serving = Serving { shared, session, line: Some(line) };
+    let Some(Line { reader, writer, output }) = &mut serving.line else { return };
     let mut buffer = vec![0; READ_BUFFER];
-    let mut output = Output::default();
     let mut alarm = pin!(tokio::time::sleep(STEP_TIME));
     let mut alarm_at = u64::MAX;
     loop {
@@ -142,21 +147,27 @@ async fn serve(shared: &Arc<Shared>, session: SessionId, stream: Stream, wake: &
                 alarm_at = moment;
                 alarm.as_mut().reset(Instant::now() + Duration::from_nanos(moment.saturating_sub(now)));
             }
-            Orders::Over { flush } => {
+            Orders::Over { flush, awaited } => {
                 if flush {
-                    // A peer that does not read must not keep us; whatever fails, the session is over.
                     let farewell = async {
-                        output.write(&mut writer).await?;
-                        writer.shutdown().await
+                        output.write(writer).await?;
+                        writer.shutdown().await?;
+                        // The server's to close: a socket that is closed with an answer unread, or before it comes, is
+                        // reset, and takes what is not read over there along.
+                        while awaited && reader.read(&mut buffer).await? > 0 {}
+                        io::Result::Ok(())
                     };
+                    // A peer that does not read must not keep us; whatever fails, the session is over.
                     drop(timeout(FLUSH, farewell).await);
                 }
+                serving.line = None;
                 return;
             }
+            Orders::Leave => return,
         }
         tokio::select! {
             biased;
-            written = output.write(&mut writer), if !output.is_written() => {
+            written = output.write(writer), if !output.is_written() => {
                 if let Err(error) = written {
                     lost(shared, session, &format!("the connection was lost: {error}"));
                 }
@@ -182,6 +193,31 @@ async fn serve(shared: &Arc<Shared>, session: SessionId, stream: Stream, wake: &
 fn lost(shared: &Arc<Shared>, session: SessionId, detail: &str) {
     let now = shared.clock.now();
     shared.with(|core| core.transport_lost(session, detail, now));
+}
+
+/// What carries the bytes of a session.
+struct Line {
+    reader: ReadHalf<Stream>,
+    writer: WriteHalf<Stream>,
+    output: Output,
+}
+
+/// A session that is served, or (`line` is `None`) was. Dropped in between, its task ends with its runtime.
+struct Serving<'a> {
+    shared: &'a Arc<Shared>,
+    session: SessionId,
+    line: Option<Line>,
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        let Some(Line { reader, writer, mut output }) = self.line.take() else { return };
+        let unwritten = output.bytes.split_off(output.written);
+        match reader.unsplit(writer).into_std() {
+            Ok((tcp, tls)) => self.shared.leave(self.session, Socket::new(tcp, tls, unwritten)),
+            Err(error) => log::debug!("a socket is gone with its runtime: {error}"),
+        }
+    }
 }
 
 /// Bytes that were taken from the session, and how far they are written. Every method may be dropped at any `await`.
@@ -220,6 +256,19 @@ impl Output {
 enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Takes it off its runtime.
+    fn into_std(self) -> io::Result<(std::net::TcpStream, Option<Box<ClientConnection>>)> {
+        match self {
+            Self::Plain(tcp) => Ok((tcp.into_std()?, None)),
+            Self::Tls(stream) => {
+                let (tcp, tls) = stream.into_inner();
+                Ok((tcp.into_std()?, Some(Box::new(tls))))
+            }
+        }
+    }
 }
 
 impl AsyncRead for Stream {

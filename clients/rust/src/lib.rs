@@ -8,6 +8,7 @@ mod connection;
 mod core;
 mod error;
 mod keeper;
+mod parting;
 mod protocol;
 mod random;
 mod resolve;

@@ -3,22 +3,26 @@
 //! The lock is held for moments only and never across an `await`. Wakers are woken, and dropped, after it is released:
 //! they may run anything, the drop of a ticket among it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime;
 
 use crate::arguments;
 use crate::clock::{Clock, Nanos};
 use crate::connection;
+use crate::core::requests::SessionId;
 use crate::core::{Core, Deferred, Settings};
 use crate::error::TicketError;
 use crate::keeper;
+use crate::parting::{Parting, Socket};
 use crate::random::Random;
 use crate::tls::Connector;
 
 /// What the tasks of a broker share. They end when no [`Handle`] is left.
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    /// Locked by itself, never together with the core.
+    parting: Mutex<Parting>,
     pub(crate) clock: Clock,
     /// `None` without TLS.
     pub(crate) tls: Option<Connector>,
@@ -26,7 +30,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(settings: Settings, tls: Option<Connector>, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { core: Mutex::new(Core::new(settings, Random::new())), clock, tls })
+        let core = Mutex::new(Core::new(settings, Random::new()));
+        Arc::new(Self { core, parting: Mutex::default(), clock, tls })
     }
 
     /// Does something with the core, then what came of it outside the lock.
@@ -41,6 +46,16 @@ impl Shared {
             self.act(one);
         }
         result
+    }
+
+    fn parting(&self) -> MutexGuard<'_, Parting> {
+        self.parting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task of a session is dropped with its runtime, and leaves this.
+    pub(crate) fn leave(self: &Arc<Self>, session: SessionId, socket: Socket) {
+        let stays = self.with(|core| core.session_left(session));
+        self.parting().take(session, socket, stays);
     }
 
     fn act(self: &Arc<Self>, deferred: Deferred) {
@@ -62,6 +77,8 @@ impl Shared {
                 let guard = TaskGuard { shared: self.clone(), id };
                 runtime.spawn(keeper::run(guard));
             }
+            Deferred::Say(session, words) => self.parting().say(session, &words),
+            Deferred::Rejoin => self.parting().rejoin(),
         }
     }
 }

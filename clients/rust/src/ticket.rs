@@ -119,7 +119,9 @@ impl Inner {
 /// One grant. Made by [`TicketBroker::acquire`](crate::TicketBroker::acquire).
 ///
 /// Dropping it puts a release into the broker's bounded queue, which tries for five seconds and tells nobody what came
-/// of it: use [`release`](Self::release) where the result matters.
+/// of it: use [`release`](Self::release) where the result matters. Before a program returns from `main` it should wait
+/// for [`TicketBroker::close`](crate::TicketBroker::close): there, a dropped ticket's release is written once as the
+/// runtime ends, and nothing is tried again.
 #[must_use = "a ticket that is dropped is given back"]
 pub struct Ticket {
     state: Arc<TicketState>,
@@ -360,11 +362,9 @@ enum Begun {
     UnderWay(u64),
 }
 
-fn closed(core: &Core) -> Result<(), TicketError> {
-    if core.closed {
-        return Err(TicketError::Closed { detail: "the broker was closed; nothing was sent".to_owned() });
-    }
-    Ok(())
+/// `Closed` where nothing is taken any more.
+pub(crate) fn closed(core: &Core) -> Result<(), TicketError> {
+    core.over().map_or(Ok(()), |over| Err(TicketError::Closed { detail: format!("{over}; nothing was sent") }))
 }
 
 fn too_many(key: &Key) -> TicketError {

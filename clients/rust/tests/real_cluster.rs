@@ -111,6 +111,45 @@ async fn tls_with_a_ca_and_tokens() {
     assert!(!plain.wait_ready(SECOND).await);
 }
 
+#[test]
+fn a_program_that_returns_from_main_leaves_no_key_held() {
+    const KEYS: usize = 200;
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // One node: an election at that very moment would leave it to the leases.
+    for options in [[].as_slice(), &["--tls"]] {
+        let Some(cluster) = Cluster::start(1, options) else { return };
+        let tls = if options.is_empty() { TlsMode::Off } else { TlsMode::Ca(cluster.ca()) };
+        let made = || {
+            let made = TicketBroker::builder().addrs(cluster.addresses()).token(&*cluster.token);
+            made.tls(tls.clone()).connect().expect("a broker")
+        };
+        let main = async {
+            let broker = made();
+            assert!(broker.wait_ready(PATIENCE).await, "{}", cluster.logs());
+            let mut held = Vec::new();
+            for number in 0..KEYS {
+                let key = number.to_string();
+                let ticket = broker.acquire(key, PATIENCE, 200 * SECOND, SECOND).await.expect("it is free");
+                // Half of them belong to `main`, half to tasks that go on.
+                if number % 2 == 0 {
+                    held.push(ticket);
+                } else {
+                    tokio::spawn(async move { ticket.wait_lost().await });
+                }
+            }
+        };
+        runtime().block_on(main);
+        runtime().block_on(async {
+            let broker = made();
+            for number in 0..KEYS {
+                let key = number.to_string();
+                drop(broker.acquire(key, PATIENCE, SECOND, Duration::ZERO).await.expect("before its lease ends"));
+            }
+            broker.close().await;
+        });
+    }
+}
+
 /// A key through an election: what is in flight when a leader dies is lost, and may be held until its cancel arrives.
 async fn acquired(broker: &TicketBroker, key: &str) -> ticketing::Ticket {
     loop {

@@ -196,8 +196,9 @@ impl Core {
         }
         match self.sessions.get(&id) {
             Some(session) => Orders::Until(session.look_at()),
+            None if self.parting.is_some() => Orders::Leave,
             // Only the end of the broker lets a session finish what it has to say.
-            None => Orders::Over { flush: self.closed },
+            None => Orders::Over { flush: self.closed, awaited: self.awaited },
         }
     }
 
@@ -276,20 +277,26 @@ impl Core {
         if next == NEVER { NEVER } else { next.max(now + SCAN * self.waiting.len() as Nanos) }
     }
 
-    /// The broker takes nothing new: what was not sent is over, what was is cancelled.
+    /// The broker takes nothing new: what was not sent is over, what was is cancelled, and a grant that was read and
+    /// that its caller has yet to take is given back.
     pub(super) fn shut_acquires(&mut self, now: Nanos) {
         let mut open: Vec<RequestId> = self.requests.keys().copied().collect();
         open.sort_unstable();
         for id in open {
-            let Some(request) = self.requests.get(&id) else { continue };
-            match request.state {
+            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let key = request.key.clone();
+            match &mut request.state {
                 State::Queued(_) => self.settle(id, Outcome::Shut),
                 State::Sent(session, owner) => {
-                    let key = request.key.clone();
+                    let (session, owner) = (*session, *owner);
                     self.abandon(session, owner, key, now);
                     self.settle(id, Outcome::Lost);
                 }
-                State::Answered(_) => {}
+                State::Answered(outcome) => {
+                    if let Outcome::Granted(grant) = std::mem::replace(outcome, Outcome::Lost) {
+                        self.compensate(grant.token, key, grant.domain, now);
+                    }
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ mod acquires;
 mod domain;
 mod errands;
 mod leading;
+mod parting;
 mod pending;
 mod releases;
 pub(crate) mod requests;
@@ -76,6 +77,10 @@ pub(crate) enum Deferred {
     Dial(Handle, ConnectionId, String, Arc<Notify>),
     /// The task that looks at deadlines has to be started.
     Keep(Handle, u64),
+    /// The runtime ends or has ended, and the socket of this session stays: words for it.
+    Say(SessionId, Vec<u8>),
+    /// No socket stays any more.
+    Rejoin,
 }
 
 /// A standing connection to one address, as the core has it; its task is `crate::connection`.
@@ -101,8 +106,10 @@ struct Connection {
 pub(crate) enum Orders {
     /// Go on; call `woken` at this moment.
     Until(Nanos),
-    /// It is over. With `flush` what was taken may still be written.
-    Over { flush: bool },
+    /// It is over. With `flush` what was taken may still be written; `awaited`: the server may have yet to read it.
+    Over { flush: bool, awaited: bool },
+    /// Leave what carries it: the runtime ends.
+    Leave,
 }
 
 /// See the module.
@@ -122,6 +129,8 @@ pub(crate) struct Core {
     random: Random,
     owners: Vec<u64>,
     runtime: Option<Handle>,
+    /// The runtime has ended, and the socket of this session stays for what is given back after that.
+    parting: Option<SessionId>,
     /// Alive, the one that looks at deadlines among them.
     tasks: HashSet<u64>,
     next_id: u64,
@@ -145,6 +154,8 @@ pub(crate) struct Core {
     look_at: Nanos,
     /// Set by `shut`: from then on at most so long until all ends.
     end_by: Nanos,
+    /// At the end something that was written had no answer.
+    awaited: bool,
     deferred: Vec<Deferred>,
 }
 
@@ -164,6 +175,7 @@ impl Core {
             random,
             owners: Vec::new(),
             runtime: None,
+            parting: None,
             tasks: HashSet::new(),
             next_id: 0,
             connections: Vec::new(),
@@ -179,6 +191,7 @@ impl Core {
             unsent: 0,
             look_at: NEVER,
             end_by: NEVER,
+            awaited: false,
             deferred: Vec::new(),
         }
     }
@@ -204,6 +217,17 @@ impl Core {
         self.runtime.is_some()
     }
 
+    /// Why nothing is taken, or `None`: the runtime may have ended since it was bound.
+    pub(crate) fn over(&self) -> Option<&'static str> {
+        if self.closed {
+            Some("the broker was closed")
+        } else if !self.bound() {
+            Some("the broker's runtime has ended")
+        } else {
+            None
+        }
+    }
+
     /// Begins to dial all addresses. Nothing where that was begun, or the broker is closed.
     pub(crate) fn bind(&mut self, runtime: Handle) {
         if self.runtime.is_some() || self.closed {
@@ -211,6 +235,9 @@ impl Core {
         }
         self.runtime = Some(runtime.clone());
         self.look_at = NEVER;
+        if self.parting.take().is_some() {
+            self.deferred.push(Deferred::Rejoin);
+        }
         let mut addresses = self.settings.addresses.clone();
         if addresses.len() == 1 {
             // One socket may drop without anybody noticing.
@@ -258,6 +285,7 @@ impl Core {
 
     /// The runtime is gone, and all tasks with it: nothing is answered any more. The next use binds anew.
     fn unbind(&mut self) {
+        self.part();
         self.runtime = None;
         self.tasks.clear();
         self.connections.clear();
@@ -268,6 +296,8 @@ impl Core {
         self.unknown.clear();
         self.sessions.clear();
         self.abandon_all();
+        let gone = self.tasks_gone.clone();
+        self.notify_all(&gone);
     }
 
     // --- connections
@@ -438,6 +468,7 @@ impl Core {
         if self.errands.len() > 0 {
             log::warn!("closing with {} errands unanswered", self.errands.len());
         }
+        self.awaited = self.sessions.values().any(Session::awaits);
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.close_session(id, EndKind::Closed, "the broker was closed", now);
         }
@@ -451,6 +482,12 @@ impl Core {
     /// Whether any task of this broker is alive.
     pub(crate) fn has_tasks(&self) -> bool {
         !self.tasks.is_empty()
+    }
+
+    /// How much is queued on each session, for tests.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> Vec<usize> {
+        self.sessions.values().map(|session| session.queue.len()).collect()
     }
 
     /// What is left of the work of callers, for tests: errands, requests, those of them without a session.

@@ -71,6 +71,11 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Whether anything may still be answered, given up or not.
+    pub(crate) fn awaits(&self) -> bool {
+        !(self.open.is_empty() && self.extensions.is_empty() && self.gave_up.is_empty())
+    }
+
     /// Takes an errand that is about to be sent; false where it is not to be, as the same is under way.
     pub(crate) fn sending(&mut self, id: ErrandId, errand: &Errand, now: Nanos, answer_by: Nanos) -> bool {
         if let Task::Extend(lease) = errand.task {

@@ -23,7 +23,7 @@ impl Core {
     /// Releases, in the background, a grant that nobody gets.
     pub(crate) fn compensate(&mut self, token: u64, key: Key, domain: Option<DomainName>, now: Nanos) {
         if !self.bound() {
-            return;
+            return self.release_in_parting(token, &key, domain.as_ref());
         }
         if self.run(Errand::release(token, key, domain, now + ERRAND), now).is_none() {
             log::warn!("too many errands: a grant is left to its lease");

@@ -439,6 +439,11 @@ impl Session {
         }
     }
 
+    /// Whether anything may still be answered, given up or not.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.acquires.is_empty() || self.pending.awaits()
+    }
+
     /// How many acquires are without an answer.
     #[cfg(test)]
     pub(crate) fn unanswered(&self) -> usize {

@@ -1,5 +1,6 @@
 //! The whole library over real sockets, against a lock server in this process that a test can make misbehave.
 
+mod leaving;
 mod server;
 
 use std::future::Future;
@@ -13,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use self::server::LockServer;
 use crate::clock::{Clock, SECOND as NANOS};
-use crate::{Ticket, TicketBroker, TicketError, TicketErrorKind};
+use crate::{Ticket, TicketBroker, TicketError, TicketErrorKind, TlsMode};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(200);
@@ -85,6 +86,27 @@ fn a_ticket_that_is_dropped_is_released_also_when_it_was_the_last_of_its_broker(
         until("it is released", || server.holder("last").is_none()).await;
         no_more_tasks_than(before).await;
     });
+}
+
+#[test]
+fn a_host_that_can_be_no_name_is_a_failed_try_of_its_own_connection() {
+    let server = LockServer::start();
+    let long = "x".repeat(64);
+    for host in
+        ["a..b", ".", "-", "%", "\\x", "xn--", "[::1%nowhere]", "[:]", "1.2.3.4.5", "0x7f.1", &long, "*", "@"]
+    {
+        runtime().block_on(async {
+            for mode in [TlsMode::Off, TlsMode::InsecureSkipVerify] {
+                let strange = TicketBroker::builder().addrs([format!("{host}:1")]).tls(mode).connect().unwrap();
+                assert!(!strange.wait_ready(Duration::from_millis(20)).await);
+                strange.close().await;
+            }
+            let addrs = [format!("{host}:1"), server.address.clone()];
+            let broker = TicketBroker::builder().addrs(addrs).connect().unwrap();
+            assert_eq!(acquire(&broker, "k").await.unwrap().release().await, Ok(true), "{host}");
+            broker.close().await;
+        });
+    }
 }
 
 #[test]

@@ -82,6 +82,22 @@ fn left_after_it_was_written_it_is_cancelled_on_its_own_session_which_stays() {
 }
 
 #[test]
+fn a_grant_that_was_read_and_not_taken_when_the_broker_is_closed_is_given_back() {
+    let (mut rig, session) = Rig::leading();
+    let request = rig.ask("k", 60);
+    let asked = rig.written(session).remove(0);
+    rig.say(session, &asked.granted(FIRST_TOKEN + 5));
+    rig.core.shut(rig.now);
+    rig.look();
+    let release = rig.written(session).remove(0);
+    assert_eq!((release.opcode, release.number), (b'R', FIRST_TOKEN + 5));
+    rig.say(session, &release.answered(b'R'));
+    rig.look();
+    assert!(rig.is_over(session));
+    assert_eq!(rig.outcome(request), Some(Outcome::Lost));
+}
+
+#[test]
 fn a_cancel_without_an_answer_for_three_seconds_closes_exactly_its_session() {
     let mut rig = Rig::new(&["a:1"]);
     let here = banner(&domain(FIRST_TOKEN, 1), "a:1");

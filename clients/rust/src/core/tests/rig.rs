@@ -99,6 +99,8 @@ pub(super) struct Rig {
     pub(super) now: Nanos,
     /// What was deferred and is of interest: the addresses that were to be dialled.
     pub(super) dialled: Vec<String>,
+    /// What was said as the runtime ended, and after that.
+    pub(super) last_words: Vec<Asked>,
     _runtime: runtime::Runtime,
 }
 
@@ -121,16 +123,18 @@ impl Rig {
         let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
         let mut core = Core::new(settings, Random::from_seed(7));
         core.bind(runtime.handle().clone());
-        let mut rig = Self { core, now: 1_000 * SECOND, dialled: Vec::new(), _runtime: runtime };
+        let mut rig =
+            Self { core, now: 1_000 * SECOND, dialled: Vec::new(), last_words: Vec::new(), _runtime: runtime };
         rig.act();
         rig
     }
 
     /// Does what was deferred, as far as it means anything here.
-    fn act(&mut self) {
+    pub(super) fn act(&mut self) {
         for deferred in self.core.take_deferred() {
             match deferred {
                 Deferred::Dial(_, _, address, _) => self.dialled.push(address),
+                Deferred::Say(_, words) => self.last_words.extend(parse(&words)),
                 Deferred::Reply(reply, answer) => {
                     // Nobody may wait for it.
                     reply.send(answer).ok();

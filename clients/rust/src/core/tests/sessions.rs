@@ -1,5 +1,6 @@
 //! Sessions: handshakes, deadlines, who is asked, domains, refusals.
 
+use super::super::Orders;
 use super::super::requests::Outcome;
 use super::rig::{FIRST_TOKEN, Rig, banner, domain, published_banner};
 use crate::clock::{MILLISECOND, SECOND};
@@ -227,12 +228,20 @@ fn any_published_server_will_do() {
 fn a_runtime_that_ends_loses_what_was_sent_and_the_next_one_begins_anew() {
     let (mut rig, session) = Rig::leading();
     let sent = rig.ask("sent", 5);
-    rig.written(session);
+    let owner = rig.written(session)[0].number;
     let unsent = rig.ask("unsent", 5);
     let errand = rig.errand("k", FIRST_TOKEN + 1);
     rig.core.run(errand, rig.now);
     let task = rig.core.connections[0].id;
     rig.core.task_gone(task);
+    rig.act();
+    let said: Vec<_> = rig.last_words.drain(..).map(|one| (one.opcode, one.number, one.key)).collect();
+    assert_eq!(said, [(b'C', owner, "sent".to_owned()), (b'R', FIRST_TOKEN + 1, "k".to_owned())]);
+    assert_eq!(rig.core.orders(session, true, &mut Vec::new(), rig.now), Orders::Leave);
+    let current = rig.core.domain().cloned();
+    rig.core.compensate(FIRST_TOKEN + 2, "late".into(), current, rig.now);
+    rig.act();
+    assert_eq!((rig.last_words[0].opcode, rig.last_words[0].number), (b'R', FIRST_TOKEN + 2));
     assert_eq!(rig.outcome(sent), Some(Outcome::Lost));
     assert_eq!(rig.outcome(unsent), Some(Outcome::Shut));
     rig.assert_clean();

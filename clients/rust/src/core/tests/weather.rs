@@ -171,6 +171,7 @@ impl World {
             match self.core.orders(self.links[link].session, true, &mut out, self.now) {
                 Orders::Until(moment) if moment <= self.now => self.core.woken(self.links[link].session, self.now),
                 Orders::Until(_) => {}
+                Orders::Leave => unreachable!("no runtime ends here"),
                 Orders::Over { .. } => {
                     // Closed by the client: what it had said before may arrive, what is said to it does not.
                     self.links[link].open = false;
