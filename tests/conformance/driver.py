@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ticketing.client import InvalidInputError, Ticket, TicketBroker, TicketError
@@ -35,6 +36,10 @@ class Driver:
     def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
         self._write = write
         self._brokers: dict[int, TicketBroker] = {}
+        self._blocking: set[int] = set()
+        """Those of the brokers that are used by blocking calls."""
+        self.returning = False
+        """The program is at its end, and its tasks are cancelled by their loop."""
         self._tickets: dict[int, Ticket] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._dropped: set[int] = set()
@@ -50,8 +55,14 @@ class Driver:
             "lost": self._lost,
             "wait_lost": self._wait_lost,
             "close": self._close,
+            "leave": self._leave,
             "tasks": self._tasks,
         }
+
+    @property
+    def brokers(self) -> Iterable[TicketBroker]:
+        """Those that are open, or were closed."""
+        return self._brokers.values()
 
     def begin(self, call: Call) -> None:
         """Starts a call; its answer is written when it is there."""
@@ -65,6 +76,8 @@ class Driver:
         try:
             answer = {"ok": await self._does.get(call["do"], self._unknown)(call)}
         except asyncio.CancelledError:
+            if self.returning:
+                raise
             # What the library says of a dropped call differs by language: a future that is dropped says nothing.
             assert number in self._dropped, f"call {number} was cancelled by the library"
             answer = {"error": "dropped", "message": ""}
@@ -95,15 +108,23 @@ class Driver:
     async def _connect(self, call: Call) -> dict[str, Any]:
         broker = TicketBroker(call["addrs"], token=call["token"], tls=call["tls"], name=call["name"])
         self._brokers[call["id"]] = broker
+        if call.get("blocking"):
+            self._blocking.add(call["id"])
         return {}
 
     async def _wait_ready(self, call: Call) -> dict[str, Any]:
-        return {"ready": await self._broker(call).wait_ready(seconds(call["timeout_ms"]))}
+        broker, timeout_s = self._broker(call), seconds(call["timeout_ms"])
+        if call["broker"] in self._blocking:
+            return {"ready": await asyncio.to_thread(broker.wait_ready_sync, timeout_s)}
+        return {"ready": await broker.wait_ready(timeout_s)}
 
     async def _acquire(self, call: Call) -> dict[str, Any]:
-        ticket = await self._broker(call).acquire(
-            call["key"], seconds(call["wait_ms"]), seconds(call["lease_ms"]), seconds(call["budget_ms"])
-        )
+        broker, key = self._broker(call), call["key"]
+        wait, lease, budget = (seconds(call[name]) for name in ("wait_ms", "lease_ms", "budget_ms"))
+        if call["broker"] in self._blocking:
+            ticket = await asyncio.to_thread(broker.acquire_sync, key, wait, lease, budget)
+        else:
+            ticket = await broker.acquire(key, wait, lease, budget)
         self._tickets[call["id"]] = ticket
         return {"token": str(ticket.token), "key": ticket.key, "domain": ticket.domain}
 
@@ -138,7 +159,17 @@ class Driver:
         return {"lost": await self._ticket(call).lost.wait()}
 
     async def _close(self, call: Call) -> dict[str, Any]:
-        await self._broker(call).aclose()
+        broker = self._broker(call)
+        if call["broker"] in self._blocking:
+            await asyncio.to_thread(broker.close)
+        else:
+            await broker.aclose()
+        return {}
+
+    async def _leave(self, call: Call) -> dict[str, Any]:
+        self._broker(call)
+        del self._brokers[call["broker"]]
+        gc.collect()
         return {}
 
     async def _tasks(self, call: Call) -> dict[str, Any]:
@@ -158,6 +189,10 @@ def write(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+held: list[TicketBroker] = []
+"""As a program holds its brokers: in a module, up to the interpreter's end."""
+
+
 async def drive() -> None:
     """Serves standard input until its end."""
     loop = asyncio.get_running_loop()
@@ -167,7 +202,14 @@ async def drive() -> None:
     driver = Driver(write)
     write({"ready": True, "library": "python"})
     while line := await reader.readline():
-        driver.begin(json.loads(line))
+        call = json.loads(line)
+        if call["do"] == "return":
+            await asyncio.sleep(0)  # the calls read before have begun
+            held.extend(driver.brokers)
+            driver.returning = True
+            write({"id": call["id"], "ok": {}})
+            return
+        driver.begin(call)
     await driver.end()
 
 

@@ -25,11 +25,13 @@ class Library(NamedTuple):
     command: Sequence[str]
     missing: str = ""
     """Why there is no command."""
+    blocking: bool = False
+    """It has blocking calls as well."""
 
 
 def python_library() -> Library:
     """This project's own."""
-    return Library("python", (sys.executable, "-m", "tests.conformance.driver"))
+    return Library("python", (sys.executable, "-m", "tests.conformance.driver"), blocking=True)
 
 
 def rust_library() -> Library:

@@ -280,6 +280,13 @@ PLANTED = (
         "closing does not wait for releases",
     ),
     Planted(
+        "left-unwritten",
+        "ticketing/client/cluster.py",
+        "            session.flush()\n",
+        "            pass\n",
+        "what is given back in the turn in which its broker is left is not written",
+    ),
+    Planted(
         "owners-by-address",
         "ticketing/client/session.py",
         "owner = item.owner = next(drawn)[0] | OWNER_TOP_BIT",

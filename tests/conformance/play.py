@@ -173,11 +173,13 @@ class Play:
         tls: str = "off",
         name: str = "",
         driver: Driver | None = None,
+        blocking: bool = False,
     ) -> Broker:
-        """A broker of the library for these servers."""
+        """A broker of the library for these servers; with `blocking` it is used by blocking calls."""
         driver = driver or self._driver
         addresses = [server.address for server in servers] if addrs is None else list(addrs)
-        asked = driver.begin("connect", addrs=addresses, token=token, tls=tls, name=name)
+        way = {"blocking": True} if blocking else {}
+        asked = driver.begin("connect", addrs=addresses, token=token, tls=tls, name=name, **way)
         await asked.answer()
         broker = Broker(driver, asked.number)
         self._brokers.append(broker)
@@ -199,6 +201,10 @@ class Play:
         request = await server.next("Q")
         request.grant(token)
         return await acquire.ticket()
+
+    def left(self, broker: Broker) -> None:
+        """It is not there to be closed any more."""
+        self._brokers.remove(broker)
 
     async def own_driver(self) -> Driver:
         """A process for this scenario alone."""

@@ -170,6 +170,12 @@ impl Driver {
                 self.broker(&call)?.close().await;
                 Ok(json!({}))
             }
+            "leave" => {
+                let broker = self.broker(&call)?;
+                locked(&self.brokers).remove(&number(&call, "broker")?);
+                drop(broker);
+                Ok(json!({}))
+            }
             "tasks" => Ok(self.tasks()),
             other => Err(Failure::Driver(format!("'{other}' is nothing that can be done"))),
         }
@@ -219,6 +225,7 @@ async fn main() {
     let driver = Arc::new(Driver::default());
     while let Some(line) = calls.recv().await {
         match serde_json::from_str::<Value>(&line) {
+            Ok(call) if call["do"] == "return" => return answer(&call["id"], Ok(json!({}))),
             Ok(call) => driver.begin(call),
             Err(error) => answer(&Value::Null, Err(Failure::Driver(format!("no JSON: {error}")))),
         }

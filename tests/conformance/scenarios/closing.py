@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tests.conformance.play import Play, now, scenario
+from tests.conformance.scenarios.tls import context
 from tests.conformance.scenarios.waiting import NOBODY
+from tests.conformance.server import Request
 
 
 @scenario("10: close: drain, end connections")
@@ -21,6 +23,48 @@ async def closing_waits_for_what_is_being_given_back(play: Play) -> None:
     assert not close.done
     request.answer("R")
     await close.answer()
+    for session in server.sessions:
+        await session.over()
+
+
+@scenario("10: an unreleased ticket that is dropped is released: by whatever way its broker is left")
+async def releases_said_just_before_the_broker_is_left_are_written(play: Play) -> None:
+    ways = (("close", False), ("leave", False), ("return", False), ("return", True))
+    for way, secured in ways:
+        for blocking in (False, True) if play.library.blocking else (False,):
+            await _left(play, way, secured=secured, blocking=blocking)
+
+
+async def _left(play: Play, way: str, *, secured: bool, blocking: bool) -> None:
+    authority = play.authority(f"ca-{way}-{secured}-{blocking}")
+    server = await play.server(tls=context(authority) if secured else None)
+    driver = await play.own_driver()
+    broker = await play.ready_broker(
+        server, driver=driver, tls=str(authority.ca) if secured else "off", blocking=blocking
+    )
+    tokens = range(1, 9)
+    tickets = [await play.held(server, broker, token=token, key=f"key-{token}") for token in tokens]
+    # A call under way keeps a broker that is left; a blocking one is over before its program returns.
+    called = not blocking and way != "leave"
+    # In one piece, so that little or nothing is done in between.
+    for ticket in tickets:
+        if called and ticket.token % 3 == 0:
+            ticket.begin("release")
+        ticket.begin("abandon")
+    if way == "return":
+        driver.begin("return")
+    else:
+        broker.begin(way)
+    if way != "close":
+        play.left(broker)
+    # Answered once all are there: what a connection that is gone does to answers is not what this is about.
+    requests: dict[int, Request] = {}
+    while len(requests) < len(tickets):
+        request = await server.next("R")
+        requests[request.frame.number] = request
+    for request in requests.values():
+        request.answer("R")
+    assert set(requests) == set(tokens)
     for session in server.sessions:
         await session.over()
 
