@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import gc
 import logging
+import subprocess
+import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -76,6 +79,47 @@ def test_a_function_that_forgets_broker_and_tickets_leaves_no_key_held(serving: 
         gc.collect()
         serving.wait_until(lambda: not serving.server.sessions)
     assert nothing_is_held(serving)
+
+
+FORGETFUL = """
+import sys
+from ticketing.client import TicketBroker
+
+def work():
+    broker = TicketBroker([sys.argv[1]])
+    return [broker.acquire_sync(f"key-{number}", 5, 30, 0) for number in range(6)]
+
+work()
+"""
+
+
+def test_a_program_that_forgets_broker_and_tickets_as_its_last_step_leaves_no_key_held(
+    serving: Serving,
+) -> None:
+    done = subprocess.run([sys.executable, "-c", FORGETFUL, serving.address], check=False, timeout=30)
+    assert done.returncode == 0
+    serving.wait_until(lambda: not serving.server.sessions)
+    assert nothing_is_held(serving)
+
+
+async def test_a_release_from_another_loop_keeps_no_broker_once_it_is_answered(serving: Serving) -> None:
+    broker = TicketBroker([serving.address])
+    ticket = await asyncio.to_thread(broker.acquire_sync, "key-0", 5, 30, 0)
+    gc.disable()
+    try:
+        assert await ticket.release() is True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            left = weakref.ref(broker)
+            del broker, ticket
+            for _ in range(100):
+                if left() is None:
+                    break
+                await asyncio.sleep(0.01)
+        assert left() is None
+    finally:
+        gc.enable()
+    serving.wait_until(lambda: not serving.server.sessions)
 
 
 async def test_two_who_close_at_once_are_both_done_with_the_last_answer(

@@ -20,6 +20,8 @@ T = TypeVar("T")
 _POLL_S = 1.0
 _STOPPED_POLLS = 5
 """Looks in a row that find the other loop not running: nobody may ever run it again, and a wait would have no end."""
+_END_S = 8.0
+"""The end of a broker takes no longer: its drain, and the farewell of its sessions."""
 _VERDICT_S = 1.0
 """How long a cancelled call waits to hear from the other loop what became of it."""
 
@@ -48,6 +50,7 @@ class LoopThread:
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
+            _ending.discard(self)
 
     @property
     def is_current(self) -> bool:
@@ -55,12 +58,17 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def end_with(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Has something done, after which loop and thread end; does not wait for it."""
+        """Has something done, after which loop and thread end; does not wait for it. The interpreter's end does."""
+        _ending.add(self)
         self.loop.call_soon_threadsafe(self._end_with, work)
 
     def _end_with(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._last = self.loop.create_task(work())
         self._last.add_done_callback(lambda _: self.loop.stop())
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join(timeout_s)
 
     def stop(self) -> None:
         """Ends loop and thread, and waits for it a moment."""
@@ -73,6 +81,16 @@ class LoopThread:
             self._thread.join(2)
 
 
+_ending: set[LoopThread] = set()
+"""Those that nobody waits for, up to their end."""
+
+
+def join_ending() -> None:
+    """Waits for what they still have to do: they are daemons, which the interpreter would stop in the middle of it."""
+    for thread in list(_ending):
+        thread.join(_END_S)
+
+
 class Call(Generic[T]):
     """One coroutine that runs on another thread's loop. Its state changes on that loop only."""
 
@@ -83,7 +101,7 @@ class Call(Generic[T]):
         unwanted: Callable[[T], None] | None,
     ) -> None:
         self._loop = loop
-        self._make = make
+        self._make: Callable[[], Coroutine[Any, Any, T]] | None = make
         self._unwanted = unwanted
         self._task: asyncio.Task[T] | None = None
         self._abandoned = False
@@ -94,10 +112,13 @@ class Call(Generic[T]):
             raise _closed() from None
 
     def _start(self) -> None:
+        # A call is part of a cycle with its outcome's callbacks, and must not keep what it is about.
+        make, self._make = self._make, None
         if self._abandoned:
             self.outcome.set_exception(asyncio.CancelledError())
             return
-        self._task = self._loop.create_task(self._make())
+        assert make is not None
+        self._task = self._loop.create_task(make())
         self._task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[T]) -> None:

@@ -24,7 +24,7 @@ from ticketing.client.acquire import acquire, acquire_told
 from ticketing.client.alarm import NEVER
 from ticketing.client.arguments import Seconds
 from ticketing.client.auto_extend import AutoExtension
-from ticketing.client.bridge import Call, LoopThread, hop
+from ticketing.client.bridge import Call, LoopThread, hop, join_ending
 from ticketing.client.clock import SECOND, Clock, elapsed_ns
 from ticketing.client.cluster import Cluster, Settings
 from ticketing.client.domain import Domains
@@ -427,6 +427,7 @@ def _close_all() -> None:
     for broker in list(_bound_brokers):
         if broker._thread is not None and not broker._closed and not broker._forked:
             broker.close()
+    join_ending()
 
 
 def _after_fork_in_child() -> None:
