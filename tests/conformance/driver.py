@@ -189,10 +189,6 @@ def write(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-held: list[TicketBroker] = []
-"""As a program holds its brokers: in a module, up to the interpreter's end."""
-
-
 async def drive() -> None:
     """Serves standard input until its end."""
     loop = asyncio.get_running_loop()
@@ -205,7 +201,6 @@ async def drive() -> None:
         call = json.loads(line)
         if call["do"] == "return":
             await asyncio.sleep(0)  # the calls read before have begun
-            held.extend(driver.brokers)
             driver.returning = True
             write({"id": call["id"], "ok": {}})
             return
