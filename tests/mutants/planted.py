@@ -152,7 +152,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "lagging-learner-promoted",
         "ticketing/node/replacement.py",
-        "if seen.match < index or seen.heard_ns <= at_ns or not seen.linked:",
+        "if seen.match < index or seen.answered_ns <= at_ns or not seen.linked:",
         "if not seen.linked:",
         "a learner becomes a voter before it has caught up",
         "no lagging voter",
